@@ -6,27 +6,33 @@ passed on as JSON text: decoding 25 MiB would stall the server.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
 
 from holdfast.api import types
 from holdfast.api.types import time_or_none, time_text
+from holdfast.errors import Problem
+from holdfast.runtime.resident_run import SERVICE
 from holdfast.values import Millis
 from holdfast.views import runs
+from holdfast.views.definitions import Text, VersionView
 from holdfast.views.explain import Explanation, Wait
 from holdfast.views.runs import (
+    CallbackDelivery,
     Definition,
     Diff,
     JournalEntry,
-    Letter,
     LogLine,
     Page,
     Release,
-    RunRow,
+    RunSummary,
     RunView,
     StepView,
     Trigger,
     WorkflowView,
 )
+from holdfast.views.values import Head
 
 Links = Callable[[str, Wait], list[types.ApprovalLink]]  # of a run's wait
 
@@ -55,7 +61,14 @@ def run(view: RunView, links: Links = no_links) -> types.Run:
         parent_job_id=view.parent_job_id,
         set_aside=None if view.set_aside is None else types.SetAside(*view.set_aside),
         trigger=trigger(view.trigger),
+        reason=_reason_of(view),
+        seq=view.seq,
+        heads=heads(view.heads),
     )
+
+
+def heads(found: Mapping[str, Head]) -> dict[str, types.Head]:
+    return {name: types.Head(head.text, head.bytes) for name, head in found.items()}
 
 
 def trigger(by: Trigger | None) -> types.RunTrigger | None:
@@ -70,7 +83,14 @@ def wait(one: Wait, links: list[types.ApprovalLink]) -> types.Wait:
     return types.Wait(one.path, one.kind, until, since, one.name, one.detail, links)
 
 
-def run_line(row: RunRow) -> types.RunLine:
+def _reason_of(view: RunView) -> str | None:
+    """Why a run waits, if it is for something that a process or another run has to bring."""
+    kinds = sorted({wait.kind for wait in view.waits} & {"no_worker", "no_tool", "key"})
+    return ", ".join(kinds) if view.status == "waiting" and kinds else None
+
+
+def run_line(line: RunSummary) -> types.RunLine:
+    row, error, wait = line.row, line.error, line.wait
     return types.RunLine(
         run_id=row.id,
         workflow=row.workflow,
@@ -81,6 +101,23 @@ def run_line(row: RunRow) -> types.RunLine:
         finished_at=time_or_none(row.finished_at),
         rerun_of=row.rerun_of,
         parent_job_id=row.parent_job_id,
+        reason=None if row.needs is None else lacks_of(msgspec.json.decode(row.needs)),
+        number=row.number,
+        started_at=time_or_none(line.started_at),
+        error=None if error is None else types.ShortError(error.kind, error.message, error.path),
+        wait=None
+        if wait is None
+        else types.FirstWait(
+            wait.path, wait.kind, time_or_none(wait.until), time_or_none(wait.since), wait.prompt
+        ),
+    )
+
+
+def lacks_of(needs: Iterable[str]) -> str:
+    """What a run waits for, in words: `no_worker: sum`, or `no_tool: add`."""
+    return ", ".join(
+        f"no_worker: {need.removeprefix(SERVICE)}" if need.startswith(SERVICE) else f"no_tool: {need}"
+        for need in sorted(needs)
     )
 
 
@@ -92,12 +129,13 @@ def journal(page: Page[JournalEntry]) -> types.JournalPage:
 
 
 def logs(page: Page[LogLine], after: int) -> types.LogPage:
-    lines = [
-        types.LogLine(one.n, time_text(one.at), one.path, one.attempt, one.level, one.text)
-        for one in page.items
-    ]
+    lines = [log_line(one) for one in page.items]
     last = lines[-1].n if lines else after
     return types.LogPage(lines, None if page.cursor is None else last, last)
+
+
+def log_line(one: LogLine) -> types.LogLine:
+    return types.LogLine(one.n, time_text(one.at), one.path, one.attempt, one.level, one.text)
 
 
 def step(view: StepView) -> types.Step:
@@ -122,10 +160,6 @@ def step(view: StepView) -> types.Step:
     )
 
 
-def steps(page: Page[StepView], names: list[str]) -> types.StepPage:
-    return types.StepPage([step(view) for view in page.items], names, page.cursor)
-
-
 def explanation(found: Explanation, links: Mapping[str, list[types.ApprovalLink]] = {}) -> types.Explanation:
     """`links` are those of the approvals, by path."""
     reasons = [
@@ -144,7 +178,8 @@ def explanation(found: Explanation, links: Mapping[str, list[types.ApprovalLink]
     return types.Explanation(found.run_id, found.status, found.driven_by, reasons, found.more, by)  # type: ignore[arg-type]
 
 
-def release(one: Release) -> types.Release:
+def release(one: Release, lacks: Sequence[Problem] = ()) -> types.Release:
+    """A release; `lacks` is what its calls would wait for now, if it was just published."""
     return types.Release(
         name=one.name,
         number=one.number,
@@ -153,10 +188,11 @@ def release(one: Release) -> types.Release:
         id=one.id,
         flow_id=one.flow_id,
         created_at=time_text(one.created_at),
+        warnings=list(map(str, lacks)),
     )
 
 
-def workflow(one: Release, definition: Definition) -> types.Workflow:
+def workflow(one: Release, definition: Definition, text: Text) -> types.Workflow:
     return types.Workflow(
         name=one.name,
         number=one.number,
@@ -166,6 +202,20 @@ def workflow(one: Release, definition: Definition) -> types.Workflow:
         flow_id=one.flow_id,
         created_at=time_text(one.created_at),
         definition=definition.to_data(),
+        source=text.source,
+        is_as_written=text.is_as_written,
+    )
+
+
+def version(one: VersionView) -> types.WorkflowVersion:
+    return types.WorkflowVersion(
+        version=one.version,
+        name=one.name,
+        definition=one.definition,
+        source=one.text.source,
+        is_as_written=one.text.is_as_written,
+        uses=one.uses,
+        created_at=time_text(one.created_at),
     )
 
 
@@ -182,8 +232,8 @@ def workflow_line(view: WorkflowView) -> types.WorkflowLine:
     )
 
 
-def letter(one: Letter) -> types.Letter:
-    return types.Letter(
+def callback_delivery(one: CallbackDelivery) -> types.CallbackDelivery:
+    return types.CallbackDelivery(
         id=one.id,
         run_id=one.run_id,
         url=one.url,

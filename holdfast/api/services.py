@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from holdfast.config import Settings
 from holdfast.ops.api_keys import ApiKeys
+from holdfast.ops.code_files import CodeFiles
 from holdfast.ops.folders import Folder
 from holdfast.ops.health import Health
 from holdfast.ops.metrics import Metrics
@@ -54,5 +55,6 @@ class Services:
         )
         self.health = Health(engine.store, engine.clock, engine.committer, engine.gate)
         self.address = address  # where it is served, if it is
+        self.code: CodeFiles | None = None  # the files of its tools, if they are watched
         self.folders: dict[str, Folder] = {}  # the folders whose files are published: flows, skills
         self.schedule_folder: ScheduleFolder | None = None

@@ -15,14 +15,14 @@ from holdfast.store.ownership import NewMail
 from holdfast.store.records import (
     ApiKey,
     AssignmentRow,
+    CallbackDeliveryTried,
     EarlyResult,
     Firing,
     JournalRow,
     KeyAnswer,
     KeyEnd,
     KeyName,
-    LetterTried,
-    NewLetter,
+    NewCallbackDelivery,
     NewLogLine,
     NewRun,
     Publication,
@@ -80,6 +80,8 @@ class Batch:
 
     # What users name, and the requests that began runs.
     versions: Annotated[list[Version], Field("add_version", values=astuple)]
+    # Text as written, tenant, hash. After the versions.
+    sources: Annotated[list[tuple[str, str, str]], Field("put_source", alone=True)]
     workflows: Annotated[list[tuple[str, Workflow]], Field("add_workflow", values=_of_workflow, alone=True)]
     published: Annotated[list[Publication], Field(alone=True)]
     requests: Annotated[list[Request], Field("add_request", attrgetter("run"), astuple)]
@@ -107,8 +109,8 @@ class Batch:
     expired_early: Annotated[list[tuple[Millis]], Field("forget_early", alone=True)]  # due until then
     early_results: Annotated[list[EarlyResult], Field("put_early", alone=True)]
     taken_early: Annotated[list[TakenEarly], Field("take_early", _no, lambda taken: taken[:3], alone=True)]
-    letters: Annotated[list[NewLetter], Field("put_letter", _no)]
-    tried: Annotated[list[LetterTried], Field("letter_tried", alone=True)]
+    callback_deliveries: Annotated[list[NewCallbackDelivery], Field("put_callback_delivery", _no)]
+    tried: Annotated[list[CallbackDeliveryTried], Field("callback_delivery_tried", alone=True)]
     forgotten_schedules: Annotated[list[tuple[str, str]], Field(alone=True)]  # tenant, id
     schedules: Annotated[list[ScheduleRow], Field("put_schedule", alone=True)]
     # What schedules decided, with the runs that they start. One that is lost drops its run from the batch.

@@ -2,7 +2,8 @@
 
 The rows of all runs have one order, the order of their commits. A cursor is a place in that order, between two rows. Only the
 store that made a cursor knows what is in it: other code compares cursors, prints one with `str` for a client, and gives the
-text back to `Store.cursor`. The text has no point in it, so that a caller can add one.
+text back to `Store.cursor`. The text is a number, or two with a dash between them: they count the work of all tenants, so
+`views/all_events` seals them before a client gets them.
 """
 
 from __future__ import annotations

@@ -21,6 +21,27 @@ OTHERS: Final = 0o077
 NOT_REGULAR: Final = "{path} is not a regular file; give the name of another file with --db"
 
 
+COMPANIONS: Final = ("-wal", "-shm", "-journal", ".lock", ".mark", ".deciding")  # files beside a database
+FOLDERS: Final = (".artefacts", ".work")
+
+
+def in_the_way(database: str) -> str:
+    """Why the files beside a database cannot be used: something else has the name of one of them. Empty if they can.
+
+    To open a FIFO would wait for a writer; a link would let another file be overwritten.
+    """
+    for name in (f"{database}{end}" for end in COMPANIONS):
+        with contextlib.suppress(FileNotFoundError):
+            if not stat.S_ISREG(os.lstat(name).st_mode):
+                return (
+                    f"{name} is not a regular file, but Holdfast keeps a file of its own there; move it away"
+                )
+    for name in (f"{database}{end}" for end in FOLDERS):
+        if os.path.lexists(name) and not os.path.isdir(name):
+            return f"{name} is not a folder, but Holdfast keeps a folder of its own there; move it away"
+    return ""
+
+
 def file_of(database: str) -> str:
     """The path of a database that may be given as a URI of SQLite, `file:path?vfs=name`."""
     return unquote(urlsplit(database).path) if database.startswith("file:") else database
@@ -47,10 +68,7 @@ def claim(database: str) -> None:
         with contextlib.suppress(FileExistsError):
             os.close(create(database))
     path = Path(database).resolve()
-    companions = [
-        path,
-        *(path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal", ".lock", ".mark")),
-    ]
+    companions = [path, *(path.with_name(path.name + end) for end in COMPANIONS)]
     for file in [*companions, *path.parent.glob(f"{_plain(path.name)}.schema-*")]:
         tighten(file)
     tighten_tree(path.with_name(f"{path.name}.artefacts"))

@@ -6,22 +6,28 @@ use; what makes a stale engine harmless is the epoch that every commit reads.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import fcntl
 import logging
 import os
 import sys
 from collections.abc import Callable
-from typing import Final, Self
+from typing import Final, Literal, Self
 
 import msgspec
 
 from holdfast.errors import DatabaseInUse, StoreUnavailable
-from holdfast.store.files import FILE_MODE, NOT_REGULAR, is_regular, other_names
+from holdfast.local_socket import SCHEME, LocalSocket
+from holdfast.store.files import FILE_MODE, NOT_REGULAR, in_the_way, is_regular, other_names
 
 log = logging.getLogger("holdfast")
 
+TRIES: Final = 100  # for the lock that another command has for a moment
+AGAIN_SECS: Final = 0.05
 READS_OF_LOCKS: Final = 3  # of the kernel's list of locks
+
+Answers = Literal["all", "own"]
 
 NETWORK_FILESYSTEMS: Final = frozenset(
     {"nfs", "nfs4", "cifs", "smb3", "smbfs", "afpfs", "webdav", "fuse.sshfs", "glusterfs", "ceph", "lustre"}
@@ -34,9 +40,11 @@ class Lock:
     The database itself is locked too, by device and inode: a hard link is another name, but the same file.
     """
 
-    def __init__(self, database: str, address: str | None = None) -> None:
+    def __init__(self, database: str, address: str | None = None, *, answers: Answers | None = None) -> None:
+        """With `answers`, the process can be reached on the local socket: it executes all runs of the file, or only its own."""
         self.database, self.path = database, f"{database}.lock"
-        self._address = address
+        self.socket = None if answers is None else LocalSocket(database)
+        self._address, self._answers = address, answers
         self._fd = self._database_fd = -1
         self._is_held = False
 
@@ -47,6 +55,17 @@ class Lock:
     def __exit__(self, *error: object) -> None:
         self.free()
 
+    async def take_soon(self) -> None:
+        """Take the lock; a command has it for a moment only, a process that answers may have it for long and is not waited for."""
+        for _ in range(TRIES):
+            try:
+                return self.take()
+            except DatabaseInUse as error:
+                if error.pid is None or holder_of(self.database).get("socket"):
+                    raise
+            await asyncio.sleep(AGAIN_SECS)
+        self.take()
+
     def take(self) -> None:
         kind = _filesystem_of(os.path.dirname(os.path.abspath(self.path)))
         if kind in NETWORK_FILESYSTEMS:
@@ -55,6 +74,8 @@ class Lock:
             )
         if not is_regular(self.database):
             raise StoreUnavailable(NOT_REGULAR.format(path=self.database))
+        if obstacle := in_the_way(self.database) or in_the_way(os.path.realpath(self.database)):
+            raise StoreUnavailable(obstacle)
         try:
             self._take()
         except OSError as error:
@@ -77,8 +98,16 @@ class Lock:
         if not os.access(os.path.dirname(os.path.abspath(self.path)), os.W_OK):
             raise PermissionError(errno.EACCES, "its folder cannot be written, and SQLite makes files there")
         self._is_held = True
+        if self.socket is not None:
+            self.socket.bind()
         os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, msgspec.json.encode({"pid": os.getpid(), "address": self._address}), 0)
+        os.pwrite(self._fd, msgspec.json.encode(self._said()), 0)
+
+    def _said(self) -> dict[str, object]:
+        said: dict[str, object] = {"pid": os.getpid(), "address": self._address}
+        if self.socket is not None and self.socket.reached is not None:
+            said |= {"socket": self.socket.reached, "executes": self._answers}
+        return said
 
     def _lock_database(self) -> None:
         """Where the file has one name, the lock file alone decides: an operator may delete that to take a database from a
@@ -94,6 +123,8 @@ class Lock:
 
     def free(self) -> None:
         """To be called when the database is closed: to close another descriptor of it would free SQLite's locks."""
+        if self.socket is not None:
+            self.socket.close()
         if self._database_fd >= 0:
             os.close(self._database_fd)
             self._database_fd = -1
@@ -104,14 +135,14 @@ class Lock:
             self._fd = -1
 
 
-def _locked(path: str, in_use: Callable[[], str]) -> int:
+def _locked(path: str, in_use: Callable[[], DatabaseInUse]) -> int:
     """The file, made if it is not there, and locked for this process."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
         os.close(fd)
-        raise DatabaseInUse(in_use()) from None
+        raise in_use() from None
     return fd
 
 
@@ -130,8 +161,10 @@ def _unwritable(database: str, error: OSError) -> str:
 
 
 def read_lock(path: str) -> dict[str, object]:
-    """The process that holds the lock: pid, and address if it serves one; empty if the file names none."""
+    """The process that holds the lock: pid, address and socket if it has them; empty if the file names none."""
     try:
+        if not is_regular(path):
+            return {}  # to open a FIFO would wait for a writer
         with open(path, "rb") as file:
             found: dict[str, object] = msgspec.json.decode(file.read() or b"{}", type=dict[str, object])
             return found
@@ -170,10 +203,22 @@ def _is_locked(path: str, pid: object) -> bool:
     return True
 
 
-def _in_use(database: str, holder: dict[str, object]) -> str:
-    pid = holder.get("pid", "unknown")
-    where = f" at {holder['address']}" if holder.get("address") else ", which serves no address"
-    return f"{database} is in use by process {pid}{where}; stop it first, or use another file with --db"
+def _in_use(database: str, holder: dict[str, object]) -> DatabaseInUse:
+    pid = holder.get("pid")
+    where = f" at {holder['address']}" if holder.get("address") else ""
+    error = DatabaseInUse(f"{database} is in use by process {pid or 'unknown'}{where}; {_way_out(holder)}")
+    error.pid = pid if isinstance(pid, int) else 0
+    return error
+
+
+def _way_out(holder: dict[str, object]) -> str:
+    """What a command or a program can do instead of opening the file itself."""
+    if not holder.get("socket"):
+        return "wait until it ends, stop it, or use another file"
+    return (
+        "holdfast start, signal, approve and cancel ask that process to act; in Python, "
+        f'holdfast.Client("{SCHEME}{holder["socket"]}") does. Or stop it, or use another file with --db'
+    )
 
 
 def _filesystem_of(folder: str) -> str:

@@ -12,7 +12,7 @@ import os
 from typing import Final
 
 from holdfast.store.base import Store, StoreFile
-from holdfast.store.lock import Lock
+from holdfast.store.lock import Answers, Lock
 from holdfast.store.sqlite.store import SqliteStore
 
 SQLITE: Final = ("sqlite:///", "sqlite://")
@@ -41,9 +41,10 @@ def open_file(url: str) -> StoreFile:
     return SqliteStore(database_path(url), name=database_name(url))
 
 
-def lock_of(url: str, address: str | None = None) -> Lock:
-    """The lock of a database, to be held while it is open; other processes then find this one at the address."""
-    return Lock(database_path(url), address)
+def lock_of(url: str, address: str | None = None, *, answers: Answers | None = None) -> Lock:
+    """The lock of a database, to be held while it is open; other processes then find this one at the address, and with `answers`
+    on the local socket."""
+    return Lock(database_path(url), address, answers=answers)
 
 
 def database_path(url: str) -> str:

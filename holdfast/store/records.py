@@ -74,6 +74,16 @@ class Version(msgspec.Struct, frozen=True):
     uses: str | None = None  # the versions of those that it names, as JSON
 
 
+class StoredVersion(msgspec.Struct, frozen=True):
+    """A version as it is read. `source` is the text that its author wrote; None if it was given as data."""
+
+    name: str
+    definition: str
+    uses: str | None
+    source: str | None
+    created_at: Millis
+
+
 class Request(msgspec.Struct, frozen=True):
     """A caller's own name for a start: the same one again means the run that it made."""
 
@@ -125,6 +135,16 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     workflow: str | None = None
     number: int | None = None  # of a release of that workflow
     label: tuple[str, str | None] | None = None  # a label's name, and its value if that matters too
+    more_labels: tuple[tuple[str, str | None], ...] = ()  # which it must have too
+    above: RunNo | None = None  # only runs with a greater number
+
+
+class RunEdge(NamedTuple):
+    """What lists say of a run beside its row: its first row in the journal, and its last one if it has ended."""
+
+    at: Millis
+    first: str
+    last: str | None
 
 
 class KeyName(NamedTuple):
@@ -167,6 +187,10 @@ class ApiKey(msgspec.Struct, frozen=True):
     expires_at: Millis | None = None
     last_used_at: Millis | None = None
     revoked_at: Millis | None = None
+    # JSON arrays of patterns: tools that its definitions may use, published workflows that it sees. None: all of them.
+    tools: str | None = None
+    workflows: str | None = None
+    skips_gate: int = 0  # 1: its definitions need no approval before destructive tools
 
 
 class ReplyRow(msgspec.Struct, frozen=True):
@@ -289,7 +313,7 @@ class WaitRow(NamedTuple):
     outcome: str | None
 
 
-class NewLetter(NamedTuple):
+class NewCallbackDelivery(NamedTuple):
     """The final callback of a run to one of its destinations. `origin` is the part of the URL that names the server."""
 
     tenant: str
@@ -302,7 +326,7 @@ class NewLetter(NamedTuple):
     at: Millis
 
 
-class LetterTried(NamedTuple):
+class CallbackDeliveryTried(NamedTuple):
     """A delivery after an attempt or a decision of the operator; applied only if its outcome has not changed meanwhile."""
 
     tries: int
@@ -314,7 +338,7 @@ class LetterTried(NamedTuple):
     was: str | None = None
 
 
-class Letter(NamedTuple):
+class CallbackDelivery(NamedTuple):
     """The current state of a delivery: `outcome` is delivered, dead or discarded, or None while it is pending."""
 
     pos: int

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 from bisect import bisect_right, insort
 from collections import Counter, OrderedDict, defaultdict
 from collections.abc import Iterator
@@ -22,9 +23,10 @@ import msgspec
 
 from holdfast.errors import NotFound
 from holdfast.runtime.plans import Plans
+from holdfast.signing import hidden_number, shown_number
 from holdfast.store.base import Store
-from holdfast.store.feed import Committed, Cursor
-from holdfast.values import TERMINAL, RunId, RunNo, is_text
+from holdfast.store.feed import BEGINNING, Committed, Cursor
+from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId, RunNo, is_text
 from holdfast.views.events import Events, Feed, RunEvent, Tail
 from holdfast.views.outputs import JOURNAL_PAGE
 from holdfast.views.positions import Position, numbered, position_of
@@ -36,17 +38,22 @@ PROJECTED_STEPS_MAX: Final = 100_000  # steps cached in projections, for all run
 
 log = logging.getLogger("holdfast")
 
+_PLAIN: Final = re.compile(r"[0-9]+(?:-[0-9]+)?")
+_JOINT: Final = "~"  # between the sealed numbers of a cursor
+
 _encode = msgspec.json.Encoder().encode
 
 
 class EncodedEvent(NamedTuple):
-    """One encoded event. `position` is where a reader continues after it; messages of tools have none."""
+    """One encoded event. `position` is where a reader continues after it, and `id` what a client is given for it; messages of tools
+    have neither."""
 
     position: Position[Any] | None
     data: bytes
     workflow: str = ""
-    status: str = ""
+    statuses: tuple[str, ...] = ()  # what a filter by status finds it by
     kind: str = ""
+    id: str = ""
 
 
 class Page:
@@ -90,19 +97,44 @@ class History:
         self.readers: set[TailOfAll] = set()
         self.places: Counter[tuple[str, str]] = Counter()  # streams that are open, by tenant and key
 
-    async def of_run(self, tenant: str, run_id: str, position: Position[int]) -> Tail | None:
-        """Return the events of one run after a position; None if the run has finished and has no more."""
+    async def of_run(self, tenant: str, run_id: str, position: Position[int] | None) -> Tail | None:
+        """Return the events of one run after a position, or from now on; None if the run has finished and has no more."""
         row = await self._store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
         if row is None:
             raise NotFound(f"no run {ascii(run_id)[1:-1]:.100} here")
+        if position is None:
+            position = Position(await self._store.last_seq(row.no))
         if row.status in TERMINAL and not await self._store.journal(row.no, position.after, 1):
             return None
         plan = await self._plans.of_version(tenant, row.version)
         return Tail(self._store, self._feed, row.no, Events(row.id, plan.steps_total), position)
 
-    def position(self, text: str) -> Position[Cursor]:
-        """Parse a position among the events of all runs. Raise ValueError if the text is not one."""
-        return position_of(text, self._store.cursor)
+    def position(self, tenant: str, text: str) -> Position[Cursor]:
+        """Parse a position among the events of all runs. Raise ValueError if the text is not one of this tenant."""
+
+        def after_of(sealed: str) -> Cursor:
+            # Earlier releases gave plain cursors, which anyone can make; the default tenant may still use them.
+            is_plain = sealed == BEGINNING or tenant == DEFAULT_TENANT and _PLAIN.fullmatch(sealed)
+            return self._store.cursor(sealed if is_plain else self._opened(tenant, sealed))
+
+        return position_of(text, after_of)
+
+    def id_of(self, tenant: str, position: Position[Cursor]) -> str:
+        """A position as a client gets it: its numbers count the work of all tenants, so they are sealed."""
+        numbers = enumerate(str(position.after).split("-"))
+        key = self._store.server_key
+        sealed = _JOINT.join(hidden_number(key, f"events {nth} {tenant}", int(one)) for nth, one in numbers)
+        return f"{sealed}.{position.sent}" if position.sent else sealed
+
+    def _opened(self, tenant: str, sealed: str) -> str:
+        key = self._store.server_key
+        numbers = [
+            shown_number(key, f"events {nth} {tenant}", one)
+            for nth, one in enumerate(sealed.split(_JOINT, 2))
+        ]
+        if None in numbers:
+            raise ValueError(f"{sealed[:50]!a} is not a position among the events of all runs")
+        return "-".join(map(str, numbers))
 
     async def of_all(self, tenant: str, position: Position[Cursor] | None) -> TailOfAll:
         """Return the events of all runs of a tenant after a position, or from now on."""
@@ -172,7 +204,10 @@ class History:
         if not any(event["detail"]["kind"] == "workflow_terminal" for event in found):
             self._remember((row.no, row.seq), events)
         numbers = numbered(row.before, row.cursor, found)
-        return [encoded(position, event, row.workflow) for position, event in numbers]
+        return [
+            encoded(position, event, row.workflow, self.id_of(tenant, position))
+            for position, event in numbers
+        ]
 
     # -------------------------------------------------------------------------------------------- projections
 
@@ -236,8 +271,19 @@ class TailOfAll:
     async def more(self) -> None:
         await self._reader.more.wait()
 
+    @property
+    def id(self) -> str:
+        return self._history.id_of(self._tenant, self.position)
 
-def encoded(position: Position[Any] | None, event: RunEvent, workflow: str = "") -> EncodedEvent:
+
+def encoded(
+    position: Position[Any] | None, event: RunEvent, workflow: str = "", sealed: str = ""
+) -> EncodedEvent:
     """Encode an event as JSON, without its `id`, which is the reader's position."""
-    data = _encode({name: value for name, value in event.items() if name != "id"})
-    return EncodedEvent(position, data, workflow, event["status"], event["detail"]["kind"])
+    data: dict[str, Any] = {name: value for name, value in event.items() if name != "id"}
+    if workflow:
+        data["workflow"] = workflow
+    # A step that ends in the last row of a run is not an event of a finished run.
+    statuses = (event["status"],) if event["state"] in TERMINAL else (event["status"], event["state"])
+    shown = sealed or ("" if position is None else str(position))
+    return EncodedEvent(position, _encode(data), workflow, statuses, event["detail"]["kind"], shown)

@@ -30,7 +30,7 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.state import Run
 from holdfast.plan.graph import Block, Plan
-from holdfast.store.base import Store
+from holdfast.store.base import PIECE_BYTES, Store
 from holdfast.store.records import ReadRow
 from holdfast.values import RunNo, base_of, scope_of, split
 from holdfast.views.node_runs import place_of
@@ -131,7 +131,7 @@ class Courses:
             if course.seq >= until:
                 course.is_whole = False
                 await self._skip(course, run, (await plan_of()).root)
-            rows = await self._store.journal(run.no, course.seq, ROWS_AT_A_TIME)
+            rows = await self._store.journal(run.no, course.seq, ROWS_AT_A_TIME, PIECE_BYTES)
             if not rows:
                 break  # the run is being deleted
             for row in rows:

@@ -33,6 +33,20 @@ def number_of(cursor: str) -> int:
     return number
 
 
+def cursor_of_text(text: str) -> str:
+    """Return the cursor for a position by name."""
+    return text.encode().hex()
+
+
+def text_of_cursor(cursor: str) -> str:
+    try:
+        return bytes.fromhex(cursor).decode()
+    except ValueError:
+        raise InvalidInputs(
+            f"{cursor!a:.50} is not a cursor; use the one that the previous page returned"
+        ) from None
+
+
 def _no_cursor(cursor: str) -> InvalidInputs:
     return InvalidInputs(
         f"{cursor!a:.50} is not a cursor of this list; use the one that the previous page returned, or omit it to start anew"

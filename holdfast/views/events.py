@@ -21,17 +21,26 @@ from typing import Any, Final, TypedDict
 import msgspec
 
 from holdfast.engine.codec import decode_row
-from holdfast.engine.decisions import FinishRun, OpenWait
-from holdfast.engine.events import Adopted, Event, RunStarted, StepFailed, StepSucceeded, TimerFired
+from holdfast.engine.decisions import Continue, Decision, FinishRun, OpenWait
+from holdfast.engine.events import (
+    Adopted,
+    CancelRequested,
+    Continued,
+    Event,
+    RunStarted,
+    StepFailed,
+    StepSucceeded,
+    TimerFired,
+)
 from holdfast.errors import EngineClosed
 from holdfast.execution.dispatcher import AttemptListener
 from holdfast.runtime.door import Entry, Watcher
 from holdfast.runtime.service import Service
 from holdfast.runtime.waiters import CLOSED
-from holdfast.store.base import Store
+from holdfast.store.base import PIECE_BYTES, Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import ReadRow
-from holdfast.values import Error, Millis, RunId, RunNo, decode, job_id
+from holdfast.values import TERMINAL, Error, Millis, RunId, RunNo, Status, decode, job_id, rfc3339
 from holdfast.views.positions import BEGINNING, Position, numbered
 from holdfast.views.steps import Steps, StepView
 
@@ -53,10 +62,16 @@ class Progress(TypedDict):
 class RunEvent(TypedDict):
     """One event of a run. `id` is the number of its row: several events may share one.
 
-    Messages of tools (`log`, `progress`) have none: they are sent as they happen and are not repeated.
+    `state` is that of the run after the row, where `status` is `running` until the end. Messages of tools (`log`, `progress`) have
+    no id, row or time: they are sent as they happen and are not repeated.
     """
 
     id: int | None
+    run_id: str
+    seq: int | None
+    at: str | None
+    state: Status
+    path: str | None
     workflow_id: str
     job_id: str
     status: str
@@ -74,11 +89,15 @@ class Events:
         self._at_work: dict[str, int | None] = {}  # entered steps → the attempt, None between two
         self._completed: set[str] = set()
         self._begun = False
+        self._is_split = False  # the rest of a decision follows
+        self._state: Status = "pending"
+        self._at = Millis(0)
         self._last: str | None = None  # the step of the latest event
         self._seq = 0
 
     def take(self, row: ReadRow) -> list[RunEvent]:
         self._seq, _, at, _, body = row
+        self._at, before = Millis(at), self._state
         event, decisions = decode_row(body)
         found = self._started(event)
         if isinstance(event, TimerFired) and event.timer == "escalate":
@@ -94,7 +113,27 @@ class Events:
                 found.append(self._waits(decision))
             elif isinstance(decision, FinishRun):
                 found += self._finished(decision)
+        self._state = self._state_after(event, decisions)
+        if not found and self._state != before:
+            found.append(self._event("state_changed", before=before))
+        for one in found:
+            one["state"] = self._state
         return found
+
+    def _state_after(self, event: Event, decisions: list[Decision]) -> Status:
+        """Return the state of the run as of this row, as the engine has it."""
+        finish = next((one for one in decisions if isinstance(one, FinishRun)), None)
+        if finish is not None or self._state in TERMINAL:
+            return self._state if finish is None else finish.status
+        is_deadline = isinstance(event, TimerFired) and not event.path and event.timer == "deadline"
+        if self._state == "cancelling" or isinstance(event, CancelRequested) or is_deadline:
+            return "cancelling"
+        if not self._begun:
+            return "pending"
+        if isinstance(event, Continued) or isinstance(event, Adopted) and event.drive:
+            self._is_split = False
+        self._is_split = self._is_split or any(isinstance(one, Continue) for one in decisions)
+        return "running" if self._steps.is_active or self._is_split else "waiting"
 
     def _waits(self, wait: OpenWait) -> RunEvent:
         """Yield the event of a step that waits: what it waits for, and the details for callers that can resolve it."""
@@ -117,7 +156,8 @@ class Events:
     def say(self, said: Said) -> RunEvent:
         """Return a message of a tool as an event."""
         path, attempt, kind, data = said
-        return {**self._event(kind, path, attempt, attempt=attempt, **data), "id": None}
+        event = self._event(kind, path, attempt, attempt=attempt, **data)
+        return {**event, "id": None, "seq": None, "at": None}
 
     def is_at_work(self, said: Said) -> bool:
         return self._at_work.get(said[0]) == said[1]
@@ -139,13 +179,14 @@ class Events:
             if path not in self._at_work:  # it was entered and left in the same row
                 found.append(self._enter(step))
             del self._at_work[path]
-            if step.status == "completed":
+            if step.status in ("completed", "skipped") and not step.undoes:
                 self._completed.add(_INSTANCE.sub("", path))
             found.append(self._exit(step, step.attempt, step.status))
-        elif step.status in ("retrying", "ready") or step.reason == "key":
+        elif step.status in ("retrying", "ready") or step.reason in ("key", "on_error"):
             if reported is not None:
                 self._at_work[path] = None
-                found.append(self._exit(step, reported, step.status))
+                status = "failed" if step.reason == "on_error" else step.status
+                found.append(self._exit(step, reported, status))
         elif reported != step.attempt:
             found.append(self._enter(step))
         return found
@@ -174,6 +215,11 @@ class Events:
         is_end = kind in ("interrupted", "workflow_terminal")
         return {
             "id": self._seq,
+            "run_id": self._run_id,
+            "seq": self._seq,
+            "at": rfc3339(self._at),
+            "state": self._state,
+            "path": path,
             "workflow_id": self._run_id,
             "job_id": self._run_id
             if path is None or attempt is None
@@ -296,7 +342,7 @@ class Tail:
         reader.more.clear()  # before reading: later commits set it again
         if reader.error is not None:
             raise reader.error
-        while rows := await self._store.journal(self._no, self._after, PAGE):
+        while rows := await self._store.journal(self._no, self._after, PAGE, PIECE_BYTES):
             found = [reported for row in rows for reported in self._events_of(row)]
             self._after = rows[-1][0]
             if found:

@@ -18,15 +18,17 @@ from holdfast.engine import state
 from holdfast.engine.codec import decode_row
 from holdfast.engine.events import TriggeredBy
 from holdfast.engine.state import Run, Step, timer_key
-from holdfast.plan.graph import Call, FanOut, Nested, Plan
+from holdfast.plan.graph import COMPENSATE, Call, FanOut, Nested, Plan
 from holdfast.runtime.fatal_runs import set_aside_of
 from holdfast.runtime.load import load_run_in_turns
-from holdfast.store.base import Store
+from holdfast.runtime.resident_run import SERVICE, need_of
+from holdfast.store.base import PIECE_BYTES, Store
 from holdfast.store.records import AssignmentRow, RunRow, SetAside, WorkerRow
 from holdfast.values import TERMINAL, Millis, RunNo, decode, scope_of, split
 from holdfast.views.memory import Memory
 from holdfast.views.steps import Steps
 from holdfast.waits.approvals import answerers
+from holdfast.workers.outages import how_to_serve, time_text
 from holdfast.workers.registry import names_in
 
 ROWS_READ_MAX: Final = 10_000  # rows of a journal that are read to find since when
@@ -89,6 +91,15 @@ class Around:
             for worker in self._workers
         )
 
+    def unserved_since(self, tenant: str, service: str) -> Millis | None:
+        """Return since when a service has had no worker, if one is remembered."""
+        heard = [
+            worker.heard_at
+            for worker in self._workers
+            if worker.tenant == tenant and service in names_in(worker.services)
+        ]
+        return max(heard, default=None)
+
     def trouble(self, no: RunNo) -> tuple[str, str] | None:
         """Return a reason that concerns the whole run, and what unblocks it."""
         return None
@@ -113,6 +124,9 @@ class AroundLive(Around):
 
     def able(self, tenant: str, service: str) -> int:
         return self._memory.workers_of(tenant, service)
+
+    def unserved_since(self, tenant: str, service: str) -> Millis | None:
+        return self._memory.unserved_since(tenant, service)
 
     def trouble(self, no: RunNo) -> tuple[str, str] | None:
         if (found := self._memory.set_aside(no)) is not None:
@@ -217,6 +231,9 @@ def _wait_of(run: Run, path: str, step: Step) -> Wait:
         return Wait(path, wait.kind, wait.until, wait.name, wait.since, detail, answered)
     if step.reason == "key":
         return Wait(path, "key")
+    if step.reason in state.LACKS:
+        due = run.timers.get(timer_key("worker", path))
+        return Wait(path, step.reason, due, since=step.lacks_since or None)
     for timer, kind in _TIMERS.items():
         if (due := run.timers.get(timer_key(timer, path))) is not None:
             return Wait(path, kind, due)
@@ -277,7 +294,7 @@ async def _since(store: Store, run: Run) -> dict[str, Millis]:
     steps, after = Steps(), 0
     states: dict[str, tuple[str, str, int]] = {}
     since: dict[str, Millis] = {}
-    while rows := await store.journal(run.no, after, ROWS_AT_A_TIME):
+    while rows := await store.journal(run.no, after, ROWS_AT_A_TIME, PIECE_BYTES):
         for seq, _, at, _, body in rows:
             for step in steps.take(*decode_row(body), Millis(at)):
                 state = (step.status, step.reason, step.attempt)
@@ -316,7 +333,9 @@ def _of_the_run(run: Run, row: RunRow, around: Around, *, is_driven: bool) -> li
     reasons = []
     if (trouble := around.trouble(run.no)) is not None:
         reasons.append(Reason("", trouble[0], run.at, None, trouble[1]))
-    if run.ending:
+    if run.end is not None:
+        reasons.append(_ending(run, run.end))
+    elif run.ending:
         until = min((at for key, at in run.timers.items() if key.startswith("grace ")), default=None)
         word = "cancelling" if run.ending == "cancelled" else run.ending
         reasons.append(
@@ -331,6 +350,17 @@ def _of_the_run(run: Run, row: RunRow, around: Around, *, is_driven: bool) -> li
     elif not run.begun:
         reasons.append(Reason("", "slot", run.at, None, "room for one more run in memory (limit resident)"))
     return reasons
+
+
+def _ending(run: Run, end: state.End) -> Reason:
+    """Why a run that has failed or was cancelled has not ended yet."""
+    until, left = run.timers.get(timer_key("grace", "")), len(run.undo)
+    if end.at and f"{end.at}.{COMPENSATE}" in run.steps:
+        rest = f", and of {left} more" if left else ""
+        failed = f"; {len(end.failed)} failed" if end.failed else ""
+        unblocks = f"the end of the compensation of {end.at}{rest}{failed}; then the run ends {end.status}"
+        return Reason("", "compensating", run.at, until, unblocks)
+    return Reason("", "finally", run.at, until, f"the end of its final steps; then the run ends {end.status}")
 
 
 class _Looker:
@@ -378,6 +408,8 @@ class _Looker:
             )
         if step.state == "running":
             return self._at_work(path, step)
+        if step.reason in state.LACKS:
+            return self._lacking(path, step)
         if step.state == "ready":
             return self._ready(path, step)
         timers = self._run.timers
@@ -410,10 +442,10 @@ class _Looker:
             text = f"continuing the run; attempt {step.attempt} was running when its process ended"
             return self._reason(path, "lost", None, text)
         if (line := self._around.line_of(self._run.no, path)) is not None:
-            return self._reason(path, "slot", None, f"a free place: {line[1]:,} are taken (limit {line[0]})")
+            return self._reason(path, "slot", None, _what_is_full(*line))
         service = self._service(path)
         if service is not None and step.target is None and not self._around.able(self._run.tenant, service):
-            return self._reason(path, "no_worker", None, f"a worker that serves {service!r}")
+            return self._reason(path, "no_worker", None, self._worker_for(service))
         node = self._plan.node(path)
         limit = node.timeout_ms if isinstance(node, Call) else None
         until = None if limit is None else Millis(self._since.get(path, self._run.at) + limit)
@@ -431,18 +463,28 @@ class _Looker:
             )
             return Reason(path, "at_worker", job.claimed_at, until, text)
         if not self._around.able(self._run.tenant, job.service):
-            return self._reason(path, "no_worker", None, f"a worker that fetches jobs of {job.service!r}")
+            return self._reason(path, "no_worker", None, self._worker_for(job.service))
         return self._reason(path, "offered", None, f"a worker of {job.service!r} that asks for its next job")
 
     def _service(self, path: str) -> str | None:
         node = self._plan.node(path)
         return node.target if isinstance(node, Call) and node.service is not None else None
 
+    def _lacking(self, path: str, step: Step) -> Reason:
+        """Return what would supply a step that waits for a tool or worker."""
+        need = need_of(self._plan, path, step)
+        since = step.lacks_since or self._since.get(path, self._run.at)
+        if not need.startswith(SERVICE):
+            return Reason(path, "no_tool", since, None, f"a process with the tool {need!r}: --tools MODULE")
+        due = self._run.timers.get(timer_key("worker", path))
+        return Reason(path, "no_worker", since, due, self._worker_for(need.removeprefix(SERVICE)))
+
+    def _worker_for(self, service: str) -> str:
+        since = self._around.unserved_since(self._run.tenant, service)
+        away = "" if since is None else f", which has had none since {time_text(since)}"
+        return f"a worker that serves {service!r}{away}; {how_to_serve(service)}"
+
     def _ready(self, path: str, step: Step) -> Reason:
-        if step.reason == "no_tool":
-            node = self._plan.node(path)
-            tool = node.target if isinstance(node, Call) else path
-            return self._reason(path, "no_tool", None, f"a process with the tool {tool!r}: --tools MODULE")
         if step.reason == "suspect":
             due = self._run.timers.get(timer_key("suspect", path))
             text = f"its turn to run alone; {step.lost} processes ended while it was at work"
@@ -451,3 +493,9 @@ class _Looker:
 
     def _reason(self, path: str, reason: str, until: Millis | None, unblocks: str) -> Reason:
         return Reason(path, reason, self._since.get(path, self._run.at), until, unblocks)
+
+
+def _what_is_full(limit: str, most: int) -> str:
+    if limit == "arguments_bytes_max":
+        return f"room for its large arguments: calls in progress have {limits.size(most)} of them, the most at a time (limit {limit})"
+    return f"a free place: {most:,} are taken (limit {limit})"

@@ -36,6 +36,22 @@ class Memory:
         """How many workers serve a service now."""
         return len(self._workers.list(tenant, service))
 
+    def unserved_since(self, tenant: str, service: str) -> Millis | None:
+        """Since when a service has had no worker; None if it has one, or none is remembered."""
+        return self._workers.registry.unserved_since(tenant, service)
+
+    def outage(self, tenant: str, service: str, oldest: Millis | None) -> Millis | None:
+        """The same, at the latest since the oldest step that waits for it."""
+        return self._workers.outages.since(tenant, service, oldest)
+
+    def services(self, tenant: str) -> dict[str, int]:
+        """The services of the registered workers, each with the number of live ones."""
+        return self._workers.registry.services(tenant)
+
+    def offered(self, tenant: str) -> dict[str, tuple[int, Millis]]:
+        """How many jobs wait for a pull worker to fetch them, by service, and since when the oldest does."""
+        return self._workers.assignments.offered(tenant)
+
     def lease_secs(self, no: RunNo, path: str, attempt: int) -> float | None:
         """How long the lease of a job is still valid, if a worker has it."""
         return self._workers.assignments.lease_left((no, path, attempt))

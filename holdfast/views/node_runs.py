@@ -17,6 +17,7 @@ from holdfast import limits
 from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import (
     ArmTimer,
+    BeginEnd,
     BeginStop,
     CompleteStep,
     Continue,
@@ -25,15 +26,18 @@ from holdfast.engine.decisions import (
     FinishRun,
     KeepSignal,
     NoteAnswer,
+    NoteUndo,
     OpenScope,
     OpenWait,
     Poll,
     ReserveKey,
+    SetGuard,
     SetVar,
     StartAttempt,
     StopAttempt,
     Take,
     TakeSignal,
+    Undo,
 )
 from holdfast.engine.events import (
     Adopted,
@@ -52,10 +56,11 @@ from holdfast.engine.events import (
     StepFailed,
     StepPaused,
     StepSucceeded,
+    Supplied,
     SuspectsTurn,
     TimerFired,
 )
-from holdfast.engine.state import Run, beneath
+from holdfast.engine.state import LACKS, Run, beneath
 from holdfast.store.records import ReadRow
 from holdfast.values import NULL, Error, Millis, base_of, scope_of, split
 
@@ -160,6 +165,7 @@ class NodeRuns:
                 self._why[""] = Error("canceled", "canceled")
             case (
                 AttemptTimedOut()
+                | Supplied()
                 | SuspectsTurn()
                 | TimerFired()
                 | Continued()
@@ -214,6 +220,7 @@ class NodeRuns:
             case CompleteStep(path, value) if not self._is_child(path):
                 self._ensure(path)
                 self._end(path, "ok", output=value)
+                self._last[path].sub_status = "skipped" if decision.skipped else self._last[path].sub_status
             case FailStep(path, error) if not self._is_child(path):
                 self._fail(path, error)
             case Take(path, action) if path in self._last:
@@ -224,6 +231,10 @@ class NodeRuns:
                 ArmTimer()
                 | CompleteStep()
                 | FailStep()
+                | SetGuard()
+                | NoteUndo()
+                | BeginEnd()
+                | Undo()
                 | Take()
                 | NoteAnswer()
                 | KeepSignal()
@@ -370,7 +381,8 @@ def _is_open_in(run: Run | None, path: str, attempt: int) -> bool:
         return False
     step = run.steps.get(path)
     is_at_it = step is not None and step.state in ("running", "waiting") and max(step.attempt, 1) == attempt
-    return is_at_it or path in run.scopes
+    # a step that lacks a tool or worker waits, and its attempt was given back
+    return (is_at_it and step is not None and step.reason not in LACKS) or path in run.scopes
 
 
 def _worker(worker: tuple[str, ...]) -> tuple[str | None, str | None]:

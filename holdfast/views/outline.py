@@ -15,9 +15,11 @@ from typing import Any, Literal, NamedTuple
 import msgspec
 
 from holdfast.plan.compile import Resolved
+from holdfast.plan.graph import COMPENSATE
 from holdfast.spec import steps
+from holdfast.spec.condition import condition_data
 from holdfast.spec.flow import FlowSpec
-from holdfast.spec.flow_nodes import DEFAULT_ACTION, END, FlowNode, Graph
+from holdfast.spec.flow_nodes import DEFAULT_ACTION, END, FlowNode, Graph, NodeCompensation
 from holdfast.spec.notation import Definition
 from holdfast.spec.read import pointer_to
 from holdfast.spec.steps import (
@@ -90,6 +92,7 @@ class Outline(msgspec.Struct, frozen=True):
     workflows: list[str]
     destructive: bool  # whether any tool is marked as destructive
     approvals: list[str]  # the paths of the steps that wait for approval
+    handlers: list[Block] = []  # the steps that follow a failure, and the end, of the whole run
 
 
 class CallOf(NamedTuple):
@@ -113,7 +116,8 @@ def outline_of(whole: Resolved, annotations_of: AnnotationsOf) -> Outline:
         tools=tools,
         workflows=sorted(_workflows(whole)),
         destructive=any(use.destructive for use in tools),
-        approvals=[path for path, step in _paths(whole.spec) if step.kind in ("approve", "approval")],
+        approvals=[path for path, step in step_paths(whole.spec) if step.kind in ("approve", "approval")],
+        handlers=_handler_blocks(whole),
     )
 
 
@@ -141,13 +145,24 @@ def _use(kind: CallKind, name: str, paths: list[str], annotations_of: Annotation
 
 def calls_in(whole: Resolved, prefix: str = "") -> Iterable[CallOf]:
     """Every call, also those of nested workflows, whose place is that of the step that runs them."""
-    for path, step in _paths(whole.spec, prefix):
-        for kind, target in _targets(step.what):
+    for path, step in step_paths(whole.spec, prefix):
+        for kind, target in targets_of(step.what):
             yield CallOf(path, step.at, kind, target)
-        nested = _nested(step.what)
+        for kind, target in undone_by(step.what):
+            yield CallOf(f"{path}.{COMPENSATE}", (*step.at, COMPENSATE), kind, target)
+        nested = named_workflow(step.what)
         if nested is not None and nested in whole.uses:
             for call in calls_in(whole.uses[nested], path):
                 yield call._replace(at=step.at)
+
+
+def kinds_in(whole: Resolved, prefix: str = "") -> Iterable[tuple[str, str]]:
+    """Every step with its kind, also those of nested workflows."""
+    for path, step in step_paths(whole.spec, prefix):
+        yield path, step.kind
+        nested = named_workflow(step.what)
+        if nested is not None and nested in whole.uses:
+            yield from kinds_in(whole.uses[nested], path)
 
 
 # ------------------------------------------------------------------------------------------------- both notations
@@ -159,12 +174,14 @@ class _Step(NamedTuple):
     what: WorkflowStep | FlowNode
 
 
-def _paths(spec: Definition, prefix: str = "") -> Iterable[tuple[str, _Step]]:
+def step_paths(spec: Definition, prefix: str = "") -> Iterable[tuple[str, _Step]]:
     """Every step with its path; an index is left out where it is not known before a run."""
     if isinstance(spec, FlowSpec):
         yield from _of_graph(spec.graph, prefix, ())
     else:
         yield from _of_steps(spec.steps, prefix, ("steps",))
+        for block in steps.handlers(spec):
+            yield from _of_steps(block.steps, prefix, block.key)
 
 
 def _of_steps(
@@ -174,7 +191,7 @@ def _of_steps(
         path = join(prefix, segment(step.id)) if prefix else segment(step.id)
         yield path, _Step(step.kind, (*at, i), step)
         for block in steps.blocks(step):
-            inside = f"{path}[{block.number}]" if block.indexed else path
+            inside = prefix if block.role else f"{path}[{block.number}]" if block.indexed else path
             yield from _of_steps(block.steps, inside, (*at, i, *block.key), block.first)
 
 
@@ -187,7 +204,7 @@ def _of_graph(graph: Graph, prefix: str, at: Where) -> Iterable[tuple[str, _Step
             yield from _of_graph(node.subflow, path, (*place, "subflow"))
 
 
-def _targets(what: WorkflowStep | FlowNode) -> Iterable[tuple[CallKind, str]]:
+def targets_of(what: WorkflowStep | FlowNode) -> Iterable[tuple[CallKind, str]]:
     if isinstance(what, FlowNode):
         yield from _targets_of_node(what)
         return
@@ -206,6 +223,17 @@ def _targets(what: WorkflowStep | FlowNode) -> Iterable[tuple[CallKind, str]]:
             pass
 
 
+def undone_by(what: WorkflowStep | FlowNode) -> Iterable[tuple[CallKind, str]]:
+    """What a compensation calls."""
+    undo = what.compensate
+    if isinstance(undo, NodeCompensation):
+        yield "tool" if what.kind == "local" else "service", undo.service
+    elif undo is not None and undo.service is not None:
+        yield "service", undo.service
+    elif undo is not None and undo.tool is not None:
+        yield "remote" if "/" in undo.tool else "tool", undo.tool
+
+
 def _targets_of_node(node: FlowNode) -> Iterable[tuple[CallKind, str]]:
     if node.kind == "local" and node.service is not None:
         yield "tool", node.service
@@ -215,7 +243,7 @@ def _targets_of_node(node: FlowNode) -> Iterable[tuple[CallKind, str]]:
         yield "service", service
 
 
-def _nested(what: WorkflowStep | FlowNode) -> str | None:
+def named_workflow(what: WorkflowStep | FlowNode) -> str | None:
     if isinstance(what, FlowNode):
         return what.flow
     return what.body.workflow if isinstance(what.body, NestedBody) else None
@@ -233,6 +261,16 @@ def _top(whole: Resolved, of: str = "") -> Block:
     if isinstance(whole.spec, FlowSpec):
         return _graph_block(whole.spec.graph, (), whole.uses, line_of, of)
     return _steps_block(whole.spec.steps, ("steps",), 0, whole.uses, line_of, of)
+
+
+def _handler_blocks(whole: Resolved) -> list[Block]:
+    if isinstance(whole.spec, FlowSpec):
+        return []
+    line_of = _lines(whole.spec)
+    return [
+        _steps_block(block.steps, block.key, 0, whole.uses, line_of, str(block.key[0]))
+        for block in steps.handlers(whole.spec)
+    ]
 
 
 def _lines(spec: Definition) -> Callable[[Where], int]:
@@ -261,7 +299,7 @@ def _steps_block(
                 step.kind,
                 _does(step),
                 line_of((*at, i)),
-                inner + _nested_blocks(_nested(step), uses),
+                inner + _nested_blocks(named_workflow(step), uses),
             )
         )
     edges = [Edge(before.name, after.name) for before, after in pairwise(nodes)]
@@ -287,12 +325,14 @@ def _graph_block(
 
 
 def _nested_blocks(name: str | None, uses: Mapping[str, Resolved]) -> list[Block]:
-    return [_top(uses[name], "workflow")] if name is not None and name in uses else []
+    if name is None or name not in uses:
+        return []
+    return [_top(uses[name], "workflow"), *_handler_blocks(uses[name])]
 
 
 def _does(step: WorkflowStep) -> str:
     """What a step calls, or waits for, in a word."""
-    called = [target for _, target in _targets(step)]
+    called = [target for _, target in targets_of(step)]
     if called:
         return called[0]
     match step.body:
@@ -301,7 +341,7 @@ def _does(step: WorkflowStep) -> str:
         case ForeachBody(items):
             return items
         case BranchBody(on):
-            return on
+            return on if isinstance(on, str) else canonical(condition_data(on)).decode()
         case ApproveBody(prompt=prompt):
             return prompt or ""
         case TimerBody(delay_ms, until):

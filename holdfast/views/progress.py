@@ -14,7 +14,7 @@ from typing import Final, TypedDict
 from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import CompleteStep
 from holdfast.engine.events import StepSucceeded
-from holdfast.store.base import Store
+from holdfast.store.base import PIECE_BYTES, Store
 from holdfast.store.records import ReadRow
 from holdfast.values import NULL, Millis, RunNo
 from holdfast.views.steps import Steps
@@ -50,7 +50,7 @@ class _Read:
         event, decisions = decode_row(body)
         if self.steps is not None:
             for step in self.steps.take(event, decisions, Millis(at)):
-                if step.status == "completed":
+                if step.status in ("completed", "skipped") and not step.undoes:
                     self.completed.add(definition_path(step.path))
                 step.output = NULL  # not needed, and perhaps large
             return
@@ -77,7 +77,7 @@ class Progresses:
                 read.steps = None
             if read.steps is None:
                 read.seq = max(read.seq, last - ROWS_AT_THE_END)
-            rows = await self._store.journal(no, read.seq, ROWS_AT_A_TIME)
+            rows = await self._store.journal(no, read.seq, ROWS_AT_A_TIME, PIECE_BYTES)
             for row in rows:
                 if row[0] > read.seq:  # otherwise another request has read further in the meantime
                     read.take(row)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Generic, TypeVar
 
@@ -24,18 +25,26 @@ from holdfast.plan.graph import Plan
 from holdfast.runtime.fatal_runs import set_aside_of
 from holdfast.runtime.load import load_run_in_turns, whole
 from holdfast.runtime.plans import Plans
+from holdfast.runtime.remembered import Remembered
 from holdfast.runtime.rerun import Again, restart
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
 from holdfast.store.lock import holder_of
-from holdfast.store.records import Ends, Letter, LogLine, Release, RunRow, SetAside, Wanted, Workflow
+from holdfast.store.records import (
+    CallbackDelivery,
+    Ends,
+    LogLine,
+    Release,
+    RunRow,
+    SetAside,
+    Workflow,
+)
 from holdfast.tools.threads import in_thread
 from holdfast.values import (
     DEFAULT_TENANT,
     NULL,
-    OPEN,
     TERMINAL,
     Error,
     Millis,
@@ -49,7 +58,8 @@ from holdfast.values import (
 from holdfast.views import explain as why
 from holdfast.views import tasks
 from holdfast.views.courses import Courses
-from holdfast.views.cursors import at_cursor, cursor_at, cursor_of, number_of
+from holdfast.views.cursors import at_cursor, cursor_at, cursor_of, cursor_of_text, number_of, text_of_cursor
+from holdfast.views.definitions import Definitions
 from holdfast.views.difference import pointers_between, text_between
 from holdfast.views.explain import Explanation, Wait
 from holdfast.views.memory import Memory
@@ -57,20 +67,27 @@ from holdfast.views.node_run_pages import NodeRunPages
 from holdfast.views.node_runs import NodeRun
 from holdfast.views.outputs import UNSHOWN, output_text
 from holdfast.views.progress import Progress, Progresses
-from holdfast.views.steps import StepPages, StepView
+from holdfast.views.pulse import Pulse, pulse
+from holdfast.views.run_lines import RunSummary, summaries, wanted_of
+from holdfast.views.run_steps import RunSteps
+from holdfast.views.services import ServiceView, services_of
+from holdfast.views.steps import StepView
 from holdfast.views.tasks import Task
+from holdfast.views.values import GATHERED, Head, Values, cut, part_of
+from holdfast.views.waiting import Waits
 
 __all__ = [  # records too, for interfaces, which may not import the store
+    "CallbackDelivery",
     "Definition",
     "Diff",
     "JournalEntry",
-    "Letter",
     "LogLine",
     "NodeRun",
     "Page",
     "Queries",
     "Release",
     "RunRow",
+    "RunSummary",
     "RunView",
     "StepView",
     "Task",
@@ -85,6 +102,8 @@ PAGE: Final = 100
 NAMES_READ_MAX: Final = 1_000  # searched for a similar name when one is unknown
 ID_PART_MIN: Final = 4  # least characters of an id to search by
 NO_BOUND: Final = 2**62
+OUTPUTS_REMEMBERED_MAX: Final = 1_000  # of finished runs, gathered from their steps
+OUTPUT_BYTES_REMEMBERED_MAX: Final = 32 * 1024 * 1024
 
 Item = TypeVar("Item")
 
@@ -122,6 +141,8 @@ class RunView(msgspec.Struct, frozen=True):
     parent_job_id: str | None
     set_aside: SetAside | None = None
     trigger: Trigger | None = None
+    seq: int = 0  # the row that this is as of
+    heads: dict[str, Head] = {}  # of values that are not shown whole
 
     @property
     def inputs(self) -> Any:
@@ -183,13 +204,23 @@ class Queries:
     ) -> None:
         self.store, self._plans, self._memory, self._artefacts = store, plans, memory, artefacts
         self._progresses = Progresses(store)
-        self._pages = StepPages(store)
         self._node_run_pages = NodeRunPages(store)
         self.courses = Courses(store)
+        self.definitions = Definitions(store, plans)
+        self.waits = Waits(store)
+        self.run_steps = RunSteps(store, plans, self.definitions)
+        self._outputs: Remembered[RunNo, tuple[msgspec.Raw, Error | None]] = Remembered(
+            count_max=OUTPUTS_REMEMBERED_MAX, bytes_max=OUTPUT_BYTES_REMEMBERED_MAX
+        )
 
     # ------------------------------------------------------------------------------------------------ runs
 
-    async def run(self, tenant: str, run_id: str) -> RunView:
+    async def row(self, tenant: str, run_id: str) -> RunRow:
+        """Return the row of a run; raise NotFound if the tenant has none of this id."""
+        return await self._row(tenant, run_id)
+
+    async def run(self, tenant: str, run_id: str, values: Values = "all") -> RunView:
+        """Return a run. Of its inputs and output only as much is read as is wanted."""
         ends = await self._ends(tenant, run_id)
         aside = None if ends.row.status in TERMINAL else await self._set_aside(ends.row.no)
         is_still = aside is not None or ends.row.status in TERMINAL
@@ -200,14 +231,20 @@ class Queries:
         plan = await self._plans.of_version(row.tenant, row.version)
         is_over = row.status in TERMINAL
         finish = _finish(ends) if is_over else None
-        output, unshown = await self._output(row, plan, finish)
+        heads: dict[str, Head] = {}
+        inputs, head = await part_of(self.store, row.no, started.inputs, values)
+        if head is not None:
+            heads["inputs"] = head
+        output, unshown, head = await self._shown_output(row, plan, finish, values)
+        if head is not None:
+            heads["output"] = head
         return RunView(
             run_id=row.id,
             workflow=row.workflow,
             version=row.version,
             number=row.number,
             status=row.status,
-            inputs_text=await whole(self.store, row.no, started.inputs),
+            inputs_text=inputs,
             output_text=output,
             error=unshown if finish is None or finish.error is None else finish.error,
             waits=[] if is_over else waits,
@@ -220,6 +257,8 @@ class Queries:
             parent_job_id=row.parent_job_id,
             set_aside=aside,
             trigger=started.trigger,
+            seq=ends.last[0],
+            heads=heads,
         )
 
     async def _set_aside(self, no: RunNo) -> SetAside | None:
@@ -264,20 +303,29 @@ class Queries:
         self,
         tenant: str,
         *,
-        status: str | None = None,
+        status: str | Sequence[str] | None = None,
         workflow: str | None = None,
         number: int | None = None,
-        label: str | None = None,
+        label: str | Sequence[str] | None = None,
+        created_from: Millis | None = None,
+        created_to: Millis | None = None,
         id_part: str | None = None,
         cursor: str | None = None,
         limit: int = PAGE,
     ) -> Page[RunRow]:
-        """List runs, newest first. `label` is `team=x`, or `team` for any value; `id_part` is the beginning or end of an id."""
+        """List runs, newest first. A label is `team=x`, or `team` for any value, and of several all must match; `id_part` is the
+        beginning or end of an id. `created_from` is included, `created_to` is not."""
         limit = _page(limit)
         if id_part is not None:
             return await self._like(tenant, id_part, limit)
         before = None if cursor is None else RunNo(at_cursor(self.store.server_key, f"runs {tenant}", cursor))
-        wanted = wanted_of(status, workflow, number, label)
+        above = None
+        if created_from is not None:
+            above = RunNo(await self.store.number_at(created_from) - 1)
+        if created_to is not None:
+            until = await self.store.number_at(created_to)
+            before = until if before is None else min(before, until)
+        wanted = wanted_of(status, workflow, number, label, above)
         found = await self.store.list_runs(tenant, before, limit, wanted)
         below = None
         if found.below is not None:
@@ -291,6 +339,10 @@ class Queries:
         found = await self.store.ids_like(tenant, part, limit)
         rows = [await self.store.run_by_id(tenant, run_id) for run_id in found]
         return Page([row for row in rows if row is not None], None)
+
+    async def summaries(self, rows: Sequence[RunRow]) -> list[RunSummary]:
+        """Return what a list says of each run: when it began, why it failed, what it waits for first."""
+        return await summaries(self.store, rows)
 
     async def artefact(self, tenant: str, sha256: str) -> Path:
         """Return a file that a run of the tenant refers to."""
@@ -310,24 +362,38 @@ class Queries:
     ) -> int:
         return await self.store.count_runs(tenant, wanted_of(status, workflow, number, None))
 
+    async def counts(self, tenant: str) -> dict[str, dict[str, int]]:
+        """How many runs each workflow has in each status, by name."""
+        found: dict[str, dict[str, int]] = {}
+        for workflow, status, runs in await self.store.run_counts(tenant):
+            if runs:
+                found.setdefault(workflow, {})[status] = runs
+        return found
+
+    async def pulse(
+        self, tenant: str, workflow: str | None, start: Millis, bucket_ms: int, buckets: int
+    ) -> Pulse:
+        return await pulse(self.store, tenant, workflow, start, bucket_ms, buckets)
+
+    async def version_of_run(self, tenant: str, run_id: str) -> str:
+        return (await self._row(tenant, run_id)).version
+
     async def steps(
         self, tenant: str, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = PAGE
     ) -> Page[StepView]:
         """List steps in the order in which they were reached: top-level and failed steps, or every step."""
         limit = _page(limit)
         row = await self._row(tenant, run_id)
-        plan = await self._plans.of_version(row.tenant, row.version)
         after = 0 if cursor is None else number_of(cursor)
-        found, has_more = await self._pages.page(plan, row, every=every, after=after, limit=limit)
-        for step in found:
-            step.job_id = job_id(row.id, step.path, step.attempt) if step.attempt else None
-        return Page(found, cursor_of(found[-1].order) if has_more else None)
+        part = await self.run_steps.page(row, every=every, after=after, limit=limit)
+        steps = [one.step for one in part.items]
+        return Page(steps, None if part.after is None else cursor_of(part.after))
 
-    async def letters(self, tenant: str, run_id: str) -> list[Letter]:
+    async def callback_deliveries(self, tenant: str, run_id: str) -> list[CallbackDelivery]:
         """List the final-callback deliveries of a run and their state. An unfinished run has none."""
-        return await self.store.letters_of_run((await self._row(tenant, run_id)).no)
+        return await self.store.callback_deliveries_of_run((await self._row(tenant, run_id)).no)
 
-    async def dead_letters(self, tenant: str, *, cursor: str | None, limit: int) -> Page[Letter]:
+    async def dead_letters(self, tenant: str, *, cursor: str | None, limit: int) -> Page[CallbackDelivery]:
         """List dead letters, oldest first."""
         limit = _page(limit)
         key, which = self.store.server_key, f"dead letters {tenant}"
@@ -340,7 +406,7 @@ class Queries:
         """Return the top-level steps in the order of the definition, reached or not."""
         row = await self._row(tenant, run_id)
         plan = await self._plans.of_version(row.tenant, row.version)
-        return [node.name for node in plan.root.nodes.values()]
+        return [node.name for node in plan.root.main.values()]
 
     async def journal(
         self, tenant: str, run_id: str, after: int = 0, limit: int = PAGE
@@ -380,6 +446,11 @@ class Queries:
         )
         return Preview(found.copied, found.runs)
 
+    async def services(self, tenant: str) -> list[ServiceView]:
+        """The services of a tenant: their workers, and the work that waits for one."""
+        assert self._memory is not None
+        return await services_of(self.store, self._memory, tenant)
+
     async def explain(self, tenant: str, run_id: str) -> Explanation:
         """Explain why a run is not moving, what would unblock it, and which schedule started it."""
         row = await self._row(tenant, run_id)
@@ -407,10 +478,10 @@ class Queries:
     ) -> Page[WorkflowView]:
         """List workflows by name."""
         limit = _page(limit)
-        after = "" if cursor is None else _text_of(cursor)
+        after = "" if cursor is None else text_of_cursor(cursor)
         found = await self.store.workflows(tenant, after, limit + 1)
         items = [await self._view(tenant, workflow) for workflow in found[:limit]]
-        return Page(items, _cursor_of_text(found[limit - 1].name) if len(found) > limit else None)
+        return Page(items, cursor_of_text(found[limit - 1].name) if len(found) > limit else None)
 
     async def workflow(self, tenant: str, name: str) -> WorkflowView:
         """Return a workflow by its name or id."""
@@ -540,6 +611,21 @@ class Queries:
         assert stored is not None
         return await load_run_in_turns(self.store, stored)
 
+    async def _shown_output(
+        self, row: RunRow, plan: Plan, finish: FinishRun | None, values: Values
+    ) -> tuple[msgspec.Raw, Error | None, Head | None]:
+        if values == "none" or finish is None:
+            return NULL, None, None
+        if values == "head" and plan.output is None and row.no not in self._outputs:
+            return NULL, None, GATHERED if finish.status == "completed" else None
+        known = self._outputs.get(row.no)
+        if known is None:
+            known = await self._output(row, plan, finish)
+            if plan.output is None:  # gathered from its steps, which takes long
+                self._outputs.put(row.no, known, len(known[0]))
+        output, unshown = known
+        return (output, unshown, None) if values == "all" else _cut_apart(output, unshown)
+
     async def _output(
         self, row: RunRow, plan: Plan, finish: FinishRun | None
     ) -> tuple[msgspec.Raw, Error | None]:
@@ -548,11 +634,16 @@ class Queries:
             return NULL, None
         text = bytes(await whole(self.store, row.no, finish.output))
         try:
-            if plan.output is None or b'"$' in text:
+            if not finish.caught and (plan.output is None or b'"$' in text):
                 text = await output_text(self.store, plan, await self._folded(row.no))
             return msgspec.Raw(text), None
         except (TooLarge, RecursionError):
             return NULL, Error("output_too_large", UNSHOWN)
+
+
+def _cut_apart(output: msgspec.Raw, unshown: Error | None) -> tuple[msgspec.Raw, Error | None, Head | None]:
+    shown, head = cut(output)
+    return shown, unshown, head
 
 
 def _jobs(run_id: RunId, body: str) -> dict[str, str]:
@@ -589,28 +680,6 @@ def labels_of(row: RunRow) -> dict[str, str]:
     return msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else {}
 
 
-def wanted_of(status: str | None, workflow: str | None, number: int | None, label: str | None) -> Wanted:
-    if status is not None and status not in OPEN | TERMINAL:
-        hint = did_you_mean(status, OPEN | TERMINAL)
-        raise InvalidInputs(
-            f"no run has the status {status!r}; {hint or 'one of ' + ', '.join(sorted(OPEN | TERMINAL))}"
-        )
-    if number is not None and workflow is None:
-        raise InvalidInputs("a release number needs the name of its workflow")
-    name, equals, value = (label or "").partition("=")
-    if label is not None and not name:
-        raise InvalidInputs(f"a label is given as name or name=value, not {label!r}")
-    for text in (workflow, label):
-        if text is not None and not is_text(text):
-            raise InvalidInputs(f"{text!a:.50} has half of a surrogate pair in it, which no text can hold")
-    return Wanted(
-        status=status,
-        workflow=workflow,
-        number=number,
-        label=(name, value if equals else None) if name else None,
-    )
-
-
 async def list_runs(
     store: Store,
     *,
@@ -629,22 +698,6 @@ async def list_runs(
             break
         await asyncio.sleep(0)
     return rows
-
-
-# ------------------------------------------------------------------------------------------------------ cursors
-
-
-def _cursor_of_text(text: str) -> str:
-    return text.encode().hex()
-
-
-def _text_of(cursor: str) -> str:
-    try:
-        return bytes.fromhex(cursor).decode()
-    except ValueError:
-        raise InvalidInputs(
-            f"{cursor!a:.50} is not a cursor; use the one that the previous page returned"
-        ) from None
 
 
 def _page(limit: int, name: str = "page_max") -> int:

@@ -313,7 +313,7 @@ def _fire_before(grid: Grid, at: int) -> Tick | None:
     """The last occurrence before an instant that fires, unless too many before it are excluded."""
     tick = grid.before(at)
     for _ in range(TICKS_MAX):
-        if tick is None or (tick.fires and not grid.is_excluded(tick)):
+        if tick is None or grid.fires(tick):
             return tick
         tick = grid.before(tick.at)
     return None

@@ -7,13 +7,14 @@ of bounded size.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any, Final, Literal, Self
 
 import msgspec
 
-from holdfast.errors import NotFound, Problem
+from holdfast.errors import HoldfastError, NotFound, Problem
 from holdfast.schedule.due import jitter_ms
 from holdfast.schedule.of_spec import notes_on, schedule_of
 from holdfast.schedule.preview import Upcoming, upcoming
@@ -22,12 +23,15 @@ from holdfast.schedule.timing import grid_of
 from holdfast.schedule.words import in_words
 from holdfast.spec.cron import parse_expression
 from holdfast.spec.schedule import ScheduleSpec, schedule_from_stored
+from holdfast.spec.triggers import Exclude, WebhookTrigger
 from holdfast.store.base import Store
 from holdfast.store.records import LedgerRow, ScheduleRow, ScheduleState
 from holdfast.tools.threads import in_thread
 from holdfast.values import Millis, decode
 from holdfast.views.cursors import at_cursor, cursor_at
 from holdfast.views.runs import Page
+
+log = logging.getLogger("holdfast")
 
 __all__ = [
     "LedgerRow",
@@ -38,9 +42,12 @@ __all__ = [
     "words_of",
 ]  # for those who know no store
 
+UNREADABLE: Final = (
+    "its stored definition or position cannot be read, so it does not fire; put it anew, or delete it"
+)
 VIEWS_OF_A_TURN: Final = 50  # definitions that are parsed in one turn of the loop: about 6 ms
 
-ScheduleStatus = Literal["active", "paused", "disabled", "ended"]
+ScheduleStatus = Literal["active", "paused", "disabled", "ended", "unreadable"]
 
 
 class ScheduleView(msgspec.Struct, frozen=True):
@@ -83,12 +90,14 @@ class ScheduleView(msgspec.Struct, frozen=True):
     @property
     def notes(self) -> list[Problem]:
         """Warnings about it."""
+        if self.status == "unreadable":
+            return [Problem("unreadable", self.last_error)]
         return notes_on(self.spec, self.as_of)
 
     @property
     def words(self) -> list[str]:
         """When it fires, one sentence per rule."""
-        return _words(self.row.body)
+        return [] if self.status == "unreadable" else _words(self.row.body)
 
 
 class NextFire(msgspec.Struct, frozen=True):
@@ -130,8 +139,7 @@ class ScheduleQueries:
         now = self._now()
         views: list[ScheduleView] = []
         for row in rows:
-            views.append(_view(row, found.get(row.id, []), now))
-            _words(row.body)  # kept, so that showing a page is quick too
+            views.append(_view_or_why_not(row, found.get(row.id, []), now))
             if len(views) % VIEWS_OF_A_TURN == 0:
                 await asyncio.sleep(0)
         return views
@@ -192,6 +200,33 @@ def _words(body: str) -> list[str]:
     return words_of(_spec(body))
 
 
+# What reading a stored definition or position raises if it is not what was stored.
+_DAMAGED: Final = (HoldfastError, msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError)
+
+
+def unreadable(body: str, cursor: str | None) -> str:
+    """Why a stored schedule, or how far it has come, cannot be read; empty if it can."""
+    try:
+        words_of(schedule_from_stored(body))
+        if cursor is not None:
+            msgspec.json.decode(cursor, type=Cursor)
+    except _DAMAGED as error:
+        return str(error) or type(error).__name__
+    return ""
+
+
+def _view_or_why_not(row: ScheduleRow, states: Sequence[ScheduleState], now: int) -> ScheduleView:
+    """A row that is damaged is shown as such: it must not hide the other schedules of a list."""
+    try:
+        view = _view(row, states, now)
+        _words(row.body)  # kept, so that showing a page is quick too
+        return view
+    except _DAMAGED as error:
+        log.warning("schedule %a of tenant %s cannot be read: %s", row.id, row.tenant, error)
+        spec = ScheduleSpec(id=row.id, workflow="", trigger=WebhookTrigger(path=""), enabled=False)
+        return ScheduleView(row, spec, (), (), "unreadable", None, 0, 0, 0, UNREADABLE, now)
+
+
 def _view(row: ScheduleRow, states: Sequence[ScheduleState], now: int) -> ScheduleView:
     spec = _spec(row.body)
     cursors = tuple(msgspec.json.decode(state.cursor.body, type=Cursor) for state in states)
@@ -214,10 +249,11 @@ def _view(row: ScheduleRow, states: Sequence[ScheduleState], now: int) -> Schedu
 def _next_at(
     spec: ScheduleSpec, states: Sequence[ScheduleState], cursors: Sequence[Cursor], now: int
 ) -> Millis | None:
-    """When it fires next. A stored time that has passed means that an engine decides now, not that it fires."""
+    """When it fires next. At a stored time that has passed an engine decides now, and perhaps it does not fire; and a schedule
+    with exclusions may be decided at times at which it does not fire."""
     times = [state.cursor.next_at for state in states if state.cursor.next_at is not None]
     soonest, clock = min(times, default=None), schedule_of(spec)
-    if soonest is None or soonest > now or clock is None:
+    if soonest is None or clock is None or (soonest > now and clock.timing.exclude == Exclude()):
         return soonest
     tick = grid_of(clock.timing, cursors[0].registered_at).fire_after(max(now, cursors[0].at))
     return None if tick is None else Millis(tick.at + jitter_ms(clock, tick.at))

@@ -19,6 +19,7 @@ import msgspec
 from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import (
     ArmTimer,
+    BeginEnd,
     BeginStop,
     CompleteStep,
     Continue,
@@ -27,15 +28,18 @@ from holdfast.engine.decisions import (
     FinishRun,
     KeepSignal,
     NoteAnswer,
+    NoteUndo,
     OpenScope,
     OpenWait,
     Poll,
     ReserveKey,
+    SetGuard,
     SetVar,
     StartAttempt,
     StopAttempt,
     Take,
     TakeSignal,
+    Undo,
 )
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import (
@@ -55,31 +59,39 @@ from holdfast.engine.events import (
     StepFailed,
     StepPaused,
     StepSucceeded,
+    Supplied,
     SuspectsTurn,
     TimerFired,
 )
-from holdfast.engine.state import Run, beneath
+from holdfast.engine.state import LACKS, Run, beneath
 from holdfast.plan.composed import TooLarge
-from holdfast.plan.graph import Plan
+from holdfast.plan.graph import COMPENSATE, Plan
 from holdfast.runtime.load import whole
-from holdfast.store.base import Store
+from holdfast.store.base import PIECE_BYTES, Store
 from holdfast.store.records import ReadRow, RunRow
 from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, StepState, scope_of, split
-from holdfast.views.outputs import JOURNAL_PAGE, READ_BYTES_MAX, whole_run
+from holdfast.views.outputs import JOURNAL_PAGE, READ_BYTES_MAX, apart_if_long, whole_run
 
 ROWS_AT_A_TIME: Final = 200  # of a journal; some milliseconds
 PAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # outputs of the steps of one page, together
 PAGES_REMEMBERED_MAX: Final = 8  # each may contain as many values as a page has steps
 
-_ENDED: Final = frozenset({"completed", "failed", "cancelled"})
-_OF_STEPS: Final = ("delay", "retry", "suspect", "expiry", "poll")  # timers that a step itself waits for
-_FOR_OTHERS: Final = ("key", "callback", "signal", "approval", "condition")
+_ENDED: Final = frozenset({"completed", "skipped", "failed", "cancelled"})
+_OF_STEPS: Final = (
+    "delay",
+    "retry",
+    "suspect",
+    "expiry",
+    "poll",
+    "worker",
+)  # timers that a step itself waits for
+_FOR_OTHERS: Final = (*LACKS, "key", "callback", "signal", "approval", "condition")
 _OUTSIDE: Final = frozenset({("ready", "no_tool"), *(("waiting", kind) for kind in _FOR_OTHERS)})
 
 
 class StepView(msgspec.Struct):
     """One step instance. `attempt` is the number of the latest attempt. `attempts` counts all attempts, except those that were given
-    back because this process does not have the tool; a step that makes no call has none.
+    back because this process does not have the tool, or no worker was there; a step that makes no call has none.
 
     `error` is the latest error while a step is retried, and the cause once it has failed. `due` is when a waiting or retrying step
     continues by itself. Of the `children` of a fan-out, `done` have ended, and `failed` of those have failed.
@@ -93,7 +105,9 @@ class StepView(msgspec.Struct):
     error: Error | None = None
     finished: Millis | None = None
     due: Millis | None = None
-    reason: str = ""  # why it is ready and not running: stopping, no_tool, lost; or what it waits for: key, callback, signal, approval, condition
+    # why it is ready and not running: stopping, lost; running: on_error, while its failure is handled; or what it waits for: no_tool,
+    # no_worker, key, callback, signal, approval, condition
+    reason: str = ""
     is_scope: bool = False
     children: int = 0
     done: int = 0
@@ -106,10 +120,12 @@ class StepView(msgspec.Struct):
     waits_since: Millis | None = None  # when it last started to wait for a result from outside
     attempt: int = 0
     job_id: str | None = None  # of the latest attempt
+    undoes: bool = False  # it is the compensation of another step
 
     @property
     def is_top(self) -> bool:
-        return not split(self.path)[0]
+        """Whether it is shown where the steps inside of others are not."""
+        return self.undoes or not split(self.path)[0]
 
     @property
     def is_over(self) -> bool:
@@ -126,15 +142,22 @@ class Steps:
         self.by_path: dict[str, StepView] = {}
         self._every = every
         self._open: dict[str, StepView] = {}
-        self._outside: set[str] = set()  # open steps that wait for a tool or key
+        self._outside: set[str] = set()  # open steps that wait for a tool, worker or key
+        self._active: set[str] = set()  # open steps with an attempt that runs or could start
         self._changed: dict[str, StepView] = {}
         self._at = Millis(0)
         self._reached_so_far = 0
         self._early: dict[str, tuple[msgspec.Raw, Error | None]] = {}  # early callbacks
+        self._undone: set[str] = set()  # the paths of compensations
 
     @property
     def open(self) -> list[StepView]:
         return list(self._open.values())
+
+    @property
+    def is_active(self) -> bool:
+        """Return whether any attempt is open or ready. A run without one waits."""
+        return bool(self._active)
 
     def has_open_upto(self, order: int) -> bool:
         """Return whether this step, or one that was reached before it, is open."""
@@ -142,8 +165,8 @@ class Steps:
 
     @property
     def stuck(self) -> list[StepView]:
-        """Return the steps that wait for a tool, or for a key that another run holds, if nothing else is open. Then this process cannot
-        continue the run."""
+        """Return the steps that wait for a tool or worker, or for a key that another run holds, if nothing else is open. Then this
+        process cannot continue the run."""
         if not self._outside:
             return []  # called after every row, and there may be thousands of open steps
         leaves = [step for step in self._open.values() if not step.is_scope]
@@ -186,6 +209,7 @@ class Steps:
             case (
                 KeyHeld()
                 | AttemptTimedOut()
+                | Supplied()
                 | SuspectsTurn()
                 | CancelRequested()
                 | Continued()
@@ -200,7 +224,7 @@ class Steps:
 
     def _timer_fired(self, event: TimerFired) -> None:
         step = self._open.get(event.path)
-        if step is not None and event.timer == "expiry":
+        if step is not None and event.timer in ("expiry", "worker"):
             self._set(step, "retrying")
         elif step is not None and event.timer == "grace" and step.stopping == event.path:
             self._stopped(step)
@@ -236,9 +260,9 @@ class Steps:
             case StepFailed(error=error, worker=worker):
                 step.error, step.worker = error, worker[:2]
                 self._set(step, "retrying")
-            case AttemptReleased(reason=reason):
-                step.attempts -= reason == "no_tool"
-                self._set(step, "ready", reason)
+            case AttemptReleased(reason=reason, waits=waits, lost=lost):
+                step.attempts -= reason in LACKS and not lost
+                self._set(step, "waiting" if waits else "ready", reason)
 
     def _order(self, decision: Decision) -> None:
         match decision:
@@ -264,11 +288,11 @@ class Steps:
                 step.is_scope, step.children = True, count if value == NULL and not is_nested else 0
             case CompleteStep() | FailStep():
                 self._closed(decision)
-            case FinishRun():
-                for step in self.open:
-                    self._end(step, "cancelled")
+            case SetGuard() | BeginEnd() | Undo() | FinishRun():
+                self._at_end(decision)
             case (
                 BeginStop()
+                | NoteUndo()
                 | NoteAnswer()
                 | KeepSignal()
                 | TakeSignal()
@@ -281,6 +305,19 @@ class Steps:
             case _:
                 assert_never(decision)
 
+    def _at_end(self, decision: SetGuard | BeginEnd | Undo | FinishRun) -> None:
+        """Apply what follows the end of a step or of the run."""
+        if isinstance(decision, Undo):
+            self._undone.add(f"{decision.path}.{COMPENSATE}")
+        elif not isinstance(decision, SetGuard):
+            for step in self.open:
+                self._end(step, "cancelled")
+        elif decision.phase == "on_error" and decision.error is not None and decision.path in self.by_path:
+            # It has failed, and the steps that handle this run: it is open until they have ended.
+            step = self._open[decision.path] = self.by_path[decision.path]
+            step.finished = None
+            self._set(step, "running", "on_error")
+
     def _closed(self, order: CompleteStep | FailStep) -> None:
         if self._is_child(order.path, failed=isinstance(order, FailStep)):
             return
@@ -288,7 +325,7 @@ class Steps:
         if isinstance(order, FailStep):
             return self._end(step, "failed", error=order.error)
         step.joined = order.joined
-        self._end(step, "completed", output=order.value)
+        self._end(step, "skipped" if order.skipped else "completed", output=order.value)
 
     def _armed(self, order: ArmTimer) -> None:
         """Apply a timer, which may be the one that a step waits for."""
@@ -336,11 +373,16 @@ class Steps:
 
     def _new(self, path: str) -> StepView:
         self._reached_so_far += 1
-        return StepView(path, "running", self._at, order=self._reached_so_far)
+        undoes = path in self._undone
+        return StepView(path, "running", self._at, order=self._reached_so_far, undoes=undoes)
 
     def _set(self, step: StepView, status: StepState, reason: str = "") -> None:
         step.status, step.reason = status, reason
         self._changed[step.path] = step
+        if status in ("running", "ready"):
+            self._active.add(step.path)
+        else:
+            self._active.discard(step.path)
         if (status, reason) in _OUTSIDE:
             self._outside.add(step.path)
         elif self._outside:
@@ -380,7 +422,9 @@ class Steps:
 async def steps_so_far(store: Store, no: RunNo, *, every: bool = False) -> Steps:
     """Read the steps of a run as of its last durable row, page by page."""
     steps, after = Steps(every=every), 0
-    while rows := await store.journal(no, after, JOURNAL_PAGE):
+    while rows := await store.journal(no, after, JOURNAL_PAGE, PIECE_BYTES):
+        if after:
+            await asyncio.sleep(0)
         steps.take_rows(rows)
         after = rows[-1][0]
     return steps
@@ -438,7 +482,7 @@ class StepPages:
         while len(self._known) > PAGES_REMEMBERED_MAX:
             self._known.popitem(last=False)
         while not reading.is_done:
-            rows = await self._store.journal(row.no, reading.seq, ROWS_AT_A_TIME)
+            rows = await self._store.journal(row.no, reading.seq, ROWS_AT_A_TIME, PIECE_BYTES)
             if not rows:
                 break
             reading.take(rows)
@@ -463,7 +507,7 @@ async def _fill_outputs(
         if step.joined and gathered is None:
             gathered = Draft(plan, await whole_run(store, run), run.at)
         if step.joined and gathered is not None:
-            _fill_gathered(step, gathered)
+            await apart_if_long(gathered.run, fill_gathered, step, gathered)
         else:
             step.output = await whole(store, run.no, step.output)
         bytes_max -= len(step.output)
@@ -471,7 +515,7 @@ async def _fill_outputs(
     return filled
 
 
-def _fill_gathered(step: StepView, draft: Draft) -> None:
+def fill_gathered(step: StepView, draft: Draft) -> None:
     """Fill in the output of a scope, or an error if it is too large to show, so that the rest of the page is not affected."""
     try:
         step.output = msgspec.Raw(draft.gathered(step.path, READ_BYTES_MAX) or b"null")

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast import Context, Holdfast, tool
+from holdfast.errors import StoreUnavailable
 from holdfast.ops.backup import back_up
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.sqlite.store import SqliteStore
@@ -92,3 +93,21 @@ def test_the_copy_that_a_migration_keeps_is_for_its_owner_alone(tmp_path: Path, 
     store.close_file()
     assert (tmp_path / "a.db.schema-007").exists()
     assert found == {}
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize(
+    "end", ["-wal", "-shm", "-journal", ".lock", ".mark", ".deciding", ".artefacts", ".work"]
+)
+@pytest.mark.parametrize("make", ["fifo", "link"])
+async def test_something_else_in_the_place_of_a_companion_is_reported(
+    tmp_path: Path, end: str, make: str
+) -> None:
+    database, other = tmp_path / "h.db", tmp_path / "precious"
+    other.write_text("kept")
+    place = tmp_path / f"h.db{end}"
+    os.mkfifo(place) if make == "fifo" else place.symlink_to(other)
+    with pytest.raises(StoreUnavailable, match=f"h.db{end} is not a .*; move it away"):
+        async with Holdfast(f"sqlite:///{database}"):
+            pass
+    assert other.read_text() == "kept"

@@ -18,23 +18,30 @@ HOUSE = Path(holdfast.__file__).parent
 # Every event, and who reads it beside `views/steps.py` and `views/node_runs.py`: those name all events, which mypy holds by
 # `assert_never`. The modules that a line leaves out ignore that event. Explain and outputs read the folded run instead.
 READ_BY: dict[str, set[str]] = {
-    "RunStarted": {"views/events.py", "views/runs.py"},
-    "Adopted": {"views/events.py", "views/runs.py"},
-    "StepSucceeded": {"views/events.py", "views/progress.py", "ops/metrics.py", "ops/traces.py"},
-    "StepFailed": {"views/events.py", "ops/metrics.py", "ops/traces.py"},
-    "AttemptTimedOut": set(),
-    "AttemptReleased": set(),
+    "RunStarted": {"views/run_lines.py", "views/events.py", "views/runs.py"},
+    "Adopted": {"views/board.py", "views/events.py", "views/runs.py"},
+    "StepSucceeded": {
+        "views/board.py",
+        "views/events.py",
+        "views/progress.py",
+        "ops/metrics.py",
+        "ops/traces.py",
+    },
+    "StepFailed": {"views/board.py", "views/events.py", "ops/metrics.py", "ops/traces.py"},
+    "AttemptTimedOut": {"views/board.py"},
+    "AttemptReleased": {"views/board.py"},
+    "Supplied": set(),
     "SuspectsTurn": set(),
     "TimerFired": {"views/events.py"},
-    "CancelRequested": set(),
-    "Continued": set(),
+    "CancelRequested": {"views/events.py"},
+    "Continued": {"views/events.py"},
     "KeyGranted": set(),
-    "KeyHeld": set(),
+    "KeyHeld": {"views/board.py"},
     "KeyAnswered": set(),
-    "StepPaused": set(),
+    "StepPaused": {"views/board.py"},
     "CallbackReceived": set(),
     "SignalReceived": set(),
-    "ApprovalAnswered": set(),
+    "ApprovalAnswered": {"views/waiting.py"},
 }
 READ_ALL = ("views/steps.py", "views/node_runs.py")
 READ_SOME = sorted(set().union(*READ_BY.values()))

@@ -289,8 +289,8 @@ async def test_a_service_that_nobody_serves_says_so(tmp_path: Path) -> None:
         run = await begun(engine, SERVICE)
         why = await Services(engine).queries.explain(DEFAULT_TENANT, run.id)
         (reason,) = why.reasons
-        assert (reason.path, reason.reason, reason.until) == ("s", "no_worker", BEGAN + 5_000)
-        assert "'sum'" in reason.unblocks
+        assert (reason.path, reason.reason, reason.since, reason.until) == ("s", "no_worker", BEGAN, None)
+        assert "'sum'" in reason.unblocks and "holdfast worker" in reason.unblocks
         assert (await only(tmp_path, run)).reason == "no_worker"
 
 

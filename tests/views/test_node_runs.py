@@ -293,7 +293,7 @@ async def test_a_choice_and_a_timer_are_node_runs_without_a_call(tmp_path: Path)
 async def test_children_of_a_foreach_are_told_under_its_key_by_their_index(tmp_path: Path) -> None:
     node = {"kind": "foreach", "service": "upper", "prep": {"input_key": "$params.xs"},
             "post": {"output_key": "ys"}}  # fmt: skip
-    async with opened(tmp_path, TOOLS, clock()) as engine:
+    async with opened(tmp_path, TOOLS, clock(), no_worker_wait_ms=0) as engine:
         services = Services(engine)
         assert (await services.queries.count(T)) == 0
         definition = graph("f", f=node)
@@ -707,7 +707,7 @@ VIEWED: dict[str, dict[str, Any]] = {
 @by_hand
 @pytest.mark.parametrize("name", VIEWED)
 async def test_the_tables_say_the_same_of_a_task_that_is_over(tmp_path: Path, name: str) -> None:
-    async with opened(tmp_path, TOOLS, clock()) as engine:
+    async with opened(tmp_path, TOOLS, clock(), no_worker_wait_ms=0) as engine:
         services = Services(engine)
         await services.commands.publish(T, VIEWED[name])
         run, _ = await services.commands.start(T, "g", {"x": "hi", "xs": ["a", "b"]}, request_id="r")

@@ -13,7 +13,7 @@ from holdfast.api.services import Services
 from holdfast.runtime.plans import Plans
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import BEGAN
-from holdfast.views import steps as step_views
+from holdfast.views import run_steps
 from holdfast.views.runs import Page, Queries
 from tests.runtime.bench import opened
 from tests.runtime.manual import by_hand, clock, settled
@@ -326,7 +326,7 @@ async def test_a_page_of_steps_that_is_asked_for_again_shows_what_is_new(tmp_pat
 async def test_a_page_of_steps_whose_outputs_are_large_is_shorter_and_nothing_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_views, "PAGE_BYTES_MAX", 1)
+    monkeypatch.setattr(run_steps, "PAGE_BYTES_MAX", 1)
     async with opened(tmp_path, [echo], clock()) as engine:
         services = Services(engine)
         run, _ = await services.commands.start(T, steps("echo", "echo", "echo"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import datetime
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -29,6 +30,7 @@ STATUS: Final[dict[str, int]] = {
     "unauthorised": 401,
     "invalid_signature": 401,
     "forbidden": 403,
+    "plan_refused": 403,
     "not_found": 404,
     "method_not_allowed": 405,
     "refused": 409,
@@ -92,6 +94,10 @@ def time_text(at: Millis) -> str:
     return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{part:03d}Z"
 
 
+def millis_of(at: datetime | None) -> Millis | None:
+    return None if at is None else Millis(round(at.timestamp() * 1000))
+
+
 def time_or_none(at: Millis | None) -> str | None:
     return None if at is None else time_text(at)
 
@@ -111,6 +117,8 @@ Scope = Literal["read", "run", "approve", "resume", "worker", "admin"]
 Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]
 Cursor = Annotated[str, msgspec.Meta(min_length=1, max_length=1_000)]
+# With an offset: Z, or +01:00.
+Time = Annotated[datetime, msgspec.Meta(tz=True)]
 Seq = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 

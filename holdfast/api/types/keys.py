@@ -8,13 +8,20 @@ import msgspec
 
 from holdfast.api.types.common import PAGE, Cursor, Limit, Name, Scope, most
 
+Patterns = Annotated[list[Name], msgspec.Meta(max_length=most("key_patterns_max"))]
+
 
 class NewKey(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`services` limits what a worker with this key may serve. `tenant` defaults to the caller's."""
+    """`services` limits what a worker with this key may serve. `tools` limits which tools and services the definitions of its holder
+    may call, `workflows` which published workflows it sees and may start: names, or patterns with `*`. null is no limit. With
+    `skip_gate` its definitions need no approval before destructive tools. `tenant` defaults to the caller's."""
 
     name: Name
     scopes: Annotated[list[Scope], msgspec.Meta(min_length=1)]
     services: Annotated[list[Name], msgspec.Meta(max_length=most("key_services_max"))] = []
+    tools: Patterns | None = None
+    workflows: Patterns | None = None
+    skip_gate: bool = False
     tenant: Name | None = None
     expires_in_secs: Annotated[int, msgspec.Meta(ge=1, le=10 * 366 * 86_400)] | None = None
 
@@ -27,6 +34,9 @@ class KeyView(msgspec.Struct, frozen=True):
     tenant: str
     scopes: list[Scope]
     services: list[str]  # empty: every service
+    tools: list[str] | None  # null, here and below: no limit
+    workflows: list[str] | None
+    skip_gate: bool
     created_at: str
     expires_at: str | None
     last_used_at: str | None

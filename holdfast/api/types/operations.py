@@ -20,6 +20,10 @@ class Node(msgspec.Struct, frozen=True):
     version: str = ""  # of Holdfast; the same as `release`
     since: str = ""
     state: Literal["ready", "leaving"] = "ready"
+    code_files: list[str] = []  # the loaded files of tools and plugins
+    changed_files: list[
+        str
+    ] = []  # those that have changed since: the node goes on with the code that it loaded
 
 
 class NodePage(msgspec.Struct, frozen=True):
@@ -27,7 +31,7 @@ class NodePage(msgspec.Struct, frozen=True):
     cursor: str | None
 
 
-class Letter(msgspec.Struct, frozen=True):
+class CallbackDelivery(msgspec.Struct, frozen=True):
     """The delivery of a final callback to one URL. `id` is its `webhook-id`; `next_try_at` is null once it has ended."""
 
     id: str
@@ -42,6 +46,6 @@ class Letter(msgspec.Struct, frozen=True):
     done_at: str | None
 
 
-class LetterPage(msgspec.Struct, frozen=True):
-    items: list[Letter]
+class CallbackDeliveryPage(msgspec.Struct, frozen=True):
+    items: list[CallbackDelivery]
     cursor: str | None

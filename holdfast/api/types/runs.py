@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -16,6 +16,7 @@ from holdfast.api.types.common import (
     Seq,
     StepPath,
     Text,
+    Time,
     most,
 )
 from holdfast.api.types.waits import ApprovalLink, Wait
@@ -80,6 +81,23 @@ class SetAside(msgspec.Struct, frozen=True):
     retry: str
 
 
+class Head(msgspec.Struct, frozen=True):
+    """The first 2,048 characters of a value's JSON text. `bytes` is the length of all of it; null if the value is gathered from the
+    steps inside and was not computed."""
+
+    text: str
+    bytes: int | None
+
+
+Values = Literal["all", "head", "none"]
+
+
+class ValuesQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`values=none` leaves out inputs and outputs; with `head`, one over 2 KiB is null, and its beginning is in `heads`."""
+
+    values: Values = "all"
+
+
 class RunTrigger(msgspec.Struct, frozen=True):
     """The occurrence of a schedule that started a run. `scheduled_at` is its nominal time, without jitter."""
 
@@ -112,6 +130,33 @@ class Run(msgspec.Struct, frozen=True):
     parent_job_id: str | None = None
     set_aside: SetAside | None = None
     trigger: RunTrigger | None = None  # the schedule that started it
+    reason: str | None = (
+        None  # of a waiting run: the tool or worker that it lacks, or that no engine drives it
+    )
+    seq: int = 0  # of the last row of the journal that this includes
+    heads: dict[str, Head] = {}
+
+
+class ShortError(msgspec.Struct, frozen=True):
+    """Why a run failed; the message has at most 200 characters here."""
+
+    kind: str
+    message: str
+    path: str
+
+
+class FirstWait(msgspec.Struct, frozen=True):
+    """What a waiting run waits for, of several the oldest; of timers only when the first is due."""
+
+    path: str
+    kind: str
+    until: str | None
+    since: str | None
+    prompt: str
+
+
+LABELS_MAX: Final = 10
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=2 * most("label_chars_max") + 1)]
 
 
 class RunLine(msgspec.Struct, frozen=True):
@@ -126,17 +171,27 @@ class RunLine(msgspec.Struct, frozen=True):
     finished_at: str | None
     rerun_of: str | None = None
     parent_job_id: str | None = None
+    reason: str | None = (
+        None  # of a waiting run: the tool or worker that it lacks, or that no engine drives it
+    )
+    number: int | None = None
+    started_at: str | None = None
+    error: ShortError | None = None
+    wait: FirstWait | None = None
 
 
 class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`label` is `team=x`, or `team` for any value; `id` is the first or last characters of a run id, and excludes other filters."""
+    """`status` takes several words. A `label` is `team=x`, or `team` for any value, and may be repeated: all must match. `number` is a
+    version of the `workflow`. `from` and `to` are times of creation, the first included, the second not. `id` is the first or last
+    characters of a run id, and excludes other filters."""
 
     id: Annotated[str, msgspec.Meta(min_length=4, max_length=36)] | None = None
-    status: Status | None = None
+    status: Annotated[list[Status], msgspec.Meta(max_length=20)] = []
     workflow: Name | None = None
-    label: Annotated[str, msgspec.Meta(min_length=1, max_length=2 * most("label_chars_max") + 1)] | None = (
-        None
-    )
+    number: Number | None = None
+    label: Annotated[list[Label], msgspec.Meta(max_length=LABELS_MAX)] = []
+    from_: Time | None = msgspec.field(default=None, name="from")
+    to: Time | None = None
     cursor: Cursor | None = None
     limit: Limit = PAGE
 
@@ -208,9 +263,17 @@ class LogPage(msgspec.Struct, frozen=True):
 
 
 class StepsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Without `every`: the top-level steps and those that failed."""
+    """Without `every` and without filters: the top-level steps and those that failed.
+
+    `under` selects the steps inside a step or an item (`loop`, `loop[3]`). `status` and `kind` take several words. With
+    `values=none` outputs are left out; with `head`, one over 2 KiB is null, and its beginning is in `heads`.
+    """
 
     every: bool = False
+    under: StepPath | None = None
+    status: Annotated[list[StepState], msgspec.Meta(max_length=20)] = []
+    kind: Annotated[list[Name], msgspec.Meta(max_length=20)] = []
+    values: Values = "all"
     cursor: Cursor | None = None
     limit: Limit = PAGE
 
@@ -236,6 +299,8 @@ class Step(msgspec.Struct, frozen=True):
     task_id: str = ""
     waits_since: str | None = None
     job_id: str | None = None  # of its latest attempt, as events and artefacts name it
+    kind: str = ""  # as the definition calls it
+    heads: dict[str, Head] = {}
 
 
 class StepPage(msgspec.Struct, frozen=True):
@@ -244,6 +309,7 @@ class StepPage(msgspec.Struct, frozen=True):
     items: list[Step]
     names: list[str]
     cursor: str | None
+    seq: int = 0
 
 
 class Reason(msgspec.Struct, frozen=True):

@@ -10,12 +10,13 @@ from holdfast.api.types.common import PAGE, Cursor, Limit, Text
 from holdfast.errors import Problem
 
 Rate = Annotated[float, msgspec.Meta(gt=0, le=1_000)]
-ScheduleStatus = Literal["active", "paused", "disabled", "ended"]
+ScheduleStatus = Literal["active", "paused", "disabled", "ended", "unreadable"]
 ScheduleOrigin = Literal["file", "api", "plugin", "code"]
 
 
 class ScheduleLine(msgspec.Struct, frozen=True):
-    """A schedule in a list. `words` say when it fires; `next_at` is null if it is paused, disabled, has ended or has no clock.
+    """A schedule in a list. `words` say when it fires; `next_at` is null if it is paused, disabled, has ended or has no clock. One that
+    is `unreadable` is damaged in the database: replace or delete it.
 
     Schedules of `origin` `file` are changed in their `source`, and of `plugin` and `code` by the program that declares them.
     """
@@ -206,5 +207,5 @@ class Verdict(msgspec.Struct, frozen=True):
 
 class WhyReport(msgspec.Struct, frozen=True):
     schedule: str
-    status: Literal["active", "paused", "disabled", "ended", "deleted"]
+    status: Literal["active", "paused", "disabled", "ended", "unreadable", "deleted"]
     items: list[Verdict]

@@ -65,6 +65,23 @@ class WorkerPage(msgspec.Struct, frozen=True):
     cursor: str | None
 
 
+class ServiceLine(msgspec.Struct, frozen=True):
+    """A service that workers offer or that steps wait for. `waiting` counts the calls that no worker has begun. `no_worker_since`
+    and `start_one` are null while a worker serves it."""
+
+    name: str
+    workers: int
+    waiting: int
+    oldest_waiting_at: str | None
+    no_worker_since: str | None
+    start_one: str | None
+
+
+class ServicePage(msgspec.Struct, frozen=True):
+    items: list[ServiceLine]
+    cursor: str | None
+
+
 class Poll(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Fetch jobs, waiting up to `wait_secs` for the first one. `services` defaults to all that the worker registered."""
 
@@ -105,12 +122,23 @@ class JobProgress(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     message: Annotated[str, msgspec.Meta(max_length=1_000)] = ""
 
 
+class JobLine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A line that a job logged (`level` is that of `logging`) or printed (`stdout` or `stderr`)."""
+
+    message: Annotated[str, msgspec.Meta(max_length=65_536)]
+    level: Literal["debug", "info", "warning", "error", "critical", "stdout", "stderr"] = "info"
+
+
+Lines = Annotated[list[JobLine], msgspec.Meta(max_length=1_002)]
+
+
 class AssignmentBeat(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The worker is still running the job: renew its lease."""
 
     token: Token
     progress: JobProgress | None = None
     load: Load | None = None
+    logs: Lines = []
 
 
 class Lease(msgspec.Struct, frozen=True):
@@ -121,12 +149,15 @@ class Lease(msgspec.Struct, frozen=True):
 
 
 class CompleteAssignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`result`, or `error` if the job failed; `error_kind` is what `retry_on` matches."""
+    """`result`, or `error` if the job failed; `error_kind` is what `retry_on` matches. `traceback` is where it was raised, and `logs`
+    are lines since the last heartbeat: they are kept with the attempt."""
 
     token: Token
     result: Any = msgspec.UNSET
     error: str | None = None
     error_kind: Annotated[str, msgspec.Meta(max_length=100)] | None = None
+    traceback: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
+    logs: Lines = []
 
     def __post_init__(self) -> None:
         if bool(self.error) == (self.result is not msgspec.UNSET):

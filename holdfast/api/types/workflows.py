@@ -20,6 +20,7 @@ class Release(msgspec.Struct, frozen=True):
     id: str
     flow_id: str
     created_at: str
+    warnings: list[str] = []  # when it is published: tools that no engine has, services that no worker serves
 
 
 class ReleasePage(msgspec.Struct, frozen=True):
@@ -45,7 +46,10 @@ class WorkflowPage(msgspec.Struct, frozen=True):
 
 
 class Workflow(msgspec.Struct, frozen=True):
-    """A version with its definition, in its original notation."""
+    """A version with its definition, in its original notation.
+
+    `source` is the text as it was published, with comments; if the definition was given as data, it is YAML made from it.
+    """
 
     name: str
     number: int
@@ -55,13 +59,35 @@ class Workflow(msgspec.Struct, frozen=True):
     flow_id: str
     created_at: str
     definition: dict[str, Any]
+    source: str = ""
+    is_as_written: bool = False
+
+
+class WorkflowVersion(msgspec.Struct, frozen=True):
+    """A definition by its hash, which every run names. `uses` are the versions of the workflows that it names."""
+
+    version: str
+    name: str
+    definition: dict[str, Any]
+    source: str
+    is_as_written: bool
+    uses: dict[str, str]
+    created_at: str
+
+
+class NumberQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`number` is the version; default: the current one."""
+
+    number: Number | None = None
 
 
 class PublishQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`draft` stores the definition without publishing it under its name."""
+    """`draft` stores the definition without publishing it under its name. `strict` refuses a definition that calls a tool that no
+    engine has, or a service that no worker serves."""
 
     number: Number | None = None
     draft: bool = False
+    strict: bool = False
 
 
 class DiffQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing, suppress
 from functools import wraps
 from typing import Any, Final, TypeVar
 
@@ -22,6 +22,8 @@ from holdfast.store.files import file_of
 from holdfast.store.statements import statements
 
 MEND: Final = "Stop the server, keep a copy of the files, run holdfast doctor, and restore a backup"
+
+APART_BYTES: Final = 1024 * 1024  # an answer over this is read in a thread
 
 # A store that fails in one of these ways may work again, and none of them is the fault of a batch or a run.
 AWAY: Final = (
@@ -110,6 +112,21 @@ class Asking:
     def _one(self, name: str, kind: type[Record], *args: Any) -> Record | None:
         row = next(iter(self._ask(name, args)), None)
         return None if row is None else kind(*row)
+
+    async def _first(self, name: str, args: Any) -> Any:
+        """The first row of an answer that may be large. Reading 25 MiB takes up to 100 ms, so it is done on a connection and a
+        thread of its own. Where that fails, the loop reads it, and finds out why."""
+        if (self._ask(f"{name}_bytes", args).get or 0) > APART_BYTES:
+            with suppress(apsw.Error, RuntimeError):  # or no thread can be started
+                read = asyncio.get_running_loop().run_in_executor(None, self._first_apart, name, args)
+                if (found := await read) is not None:
+                    return found
+        return next(iter(self._ask(name, args)), None)
+
+    def _first_apart(self, name: str, args: Any) -> Any:
+        access = apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI
+        with closing(apsw.Connection(self.path, flags=access)) as db:
+            return next(iter(db.execute(self._sql[name], args)), None)
 
     def _begin_look(self) -> None:
         """Within `still`, or where no loop runs that would end it, there is none to begin."""

@@ -49,6 +49,17 @@ class Lists:
         self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted
     ) -> tuple[list[int], RunNo | None]:
         """The numbers of up to `limit` runs, the newest first, and what the next part begins below."""
+        found, below = self._part(tenant, before, limit, wanted)
+        above = wanted.above
+        if above is None:
+            return found, below
+        kept = [no for no in found if no > above]
+        is_last = len(kept) < len(found) or below is not None and below <= above + 1
+        return kept, None if is_last else below
+
+    def _part(
+        self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted
+    ) -> tuple[list[int], RunNo | None]:
         bound = NO_BOUND if before is None else before
         if wanted.label is None and wanted.workflow is None:
             found = self._newest(tenant, bound, limit + 1, wanted)
@@ -58,7 +69,7 @@ class Lists:
         if wanted.label is None:
             return _cut(list(islice(self._merged(stretches), limit + 1)), limit)
         if sum(stretch.runs for stretch in stretches) <= LOOKED_AT_MAX:
-            having = (no for no in self._merged(stretches) if self._has_label(tenant, no, wanted.label))
+            having = (no for no in self._merged(stretches) if self._has_labels(tenant, no, wanted))
             return _cut(list(islice(having, limit + 1)), limit)
         return self._of_label(tenant, bound, limit, wanted, stretches)
 
@@ -129,8 +140,10 @@ class Lists:
             page = (stretch.series, stretch.status, found[-1], size)
             found = [no for (no,) in self._db.execute(self._sql["stretch"], page)]
 
-    def _has_label(self, tenant: str, no: int, label: tuple[str, str | None]) -> bool:
-        return bool(self._db.execute(self._sql["has_label"], (tenant, no, *label)).get)
+    def _has_labels(self, tenant: str, no: int, wanted: Wanted, *, first: bool = True) -> bool:
+        """Whether a run has all the labels that are wanted, or all but the first."""
+        labels = (wanted.label, *wanted.more_labels) if first and wanted.label else wanted.more_labels
+        return all(self._db.execute(self._sql["has_label"], (tenant, no, *label)).get for label in labels)
 
     def _of_label(
         self, tenant: str, bound: int, limit: int, wanted: Wanted, stretches: list[Stretch]
@@ -147,7 +160,8 @@ class Lists:
         seen = 0
         for (no,) in self._db.execute(query, page):
             seen += 1
-            if self._db.execute(self._sql["series_and_status"], (no,)).get in good:
+            is_good = self._db.execute(self._sql["series_and_status"], (no,)).get in good
+            if is_good and self._has_labels(tenant, no, wanted, first=False):
                 found.append(no)
                 if len(found) > limit:
                     return _cut(found, limit)

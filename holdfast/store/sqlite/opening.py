@@ -9,7 +9,7 @@ import apsw
 
 from holdfast.errors import NotFound, SchemaTooNew, SchemaTooOld, StoreDamaged, StoreUnavailable
 from holdfast.store.feed import Cursor
-from holdfast.store.files import NOT_REGULAR, is_regular, log_of
+from holdfast.store.files import NOT_REGULAR, in_the_way, is_regular, log_of
 from holdfast.store.sqlite.asking import Asking
 from holdfast.store.sqlite.feed import RowNumber
 from holdfast.store.sqlite.mark import lost, read_mark
@@ -78,6 +78,8 @@ class Opening(Asking):
         """Refuse a file that is no database, or that has the log of another beside it, before anything is changed."""
         if not is_regular(self._file):
             raise StoreUnavailable(NOT_REGULAR.format(path=self.path))
+        if obstacle := in_the_way(os.path.realpath(self._file)):
+            raise StoreUnavailable(obstacle)
         header = header_of(self._file) if os.path.exists(self._file) else b""
         if header and not header.startswith(MAGIC) and not is_half_made(self._file):
             raise StoreUnavailable(

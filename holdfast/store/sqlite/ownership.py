@@ -64,7 +64,11 @@ class OwnershipReads(Asking):
         at: Millis | None = self._ask("latest_at", (rows,)).get
         return at
 
-    async def in_need(self, after: RunNo, limit: int) -> list[tuple[RunNo, str]]:
+    async def services_in_need(self, tenant: str, limit: int) -> list[tuple[str, int, Millis]]:
+        """Services that steps of released runs wait for: how many steps, and since when the oldest does."""
+        return list(self._ask("services_in_need", (tenant, limit)))
+
+    async def in_need(self, after: RunNo, limit: int) -> list[tuple[RunNo, str, str]]:
         return list(self._ask("runs_in_need", (after, limit)))
 
     async def interruptible(self, after: RunNo, limit: int) -> list[RunNo]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from math import inf
 from typing import Any, Final
 
 import msgspec
@@ -17,6 +18,7 @@ from holdfast.store.records import (
     Listing,
     ReadRow,
     ReplyRow,
+    RunEdge,
     RunRow,
     Stored,
     Wanted,
@@ -33,6 +35,7 @@ from holdfast.store.sqlite.workflows import WorkflowReads
 from holdfast.values import Millis, RunId, RunNo
 
 ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are searched by the end of their id
+NO_BLOB: Final[Any] = (None,)  # of a run that is being deleted
 FIRST_ROWS: Final = 5  # of a journal: enough to see when its run was begun
 
 
@@ -83,6 +86,30 @@ class SqliteReads(Opening, OwnershipReads, FeedReads, WorkflowReads, WaitReads, 
         found, below = self._lists().part(tenant, before, limit, wanted)
         return Listing(self._rows("runs_by_no", msgspec.json.encode(found).decode()), below)
 
+    async def runs_numbered(self, runs: Sequence[RunNo]) -> list[RunRow]:
+        return self._rows("runs_by_no", msgspec.json.encode(runs).decode())
+
+    async def rows_of_kind(self, no: RunNo, kind: str) -> list[str]:
+        """The bodies of the rows of a run that have an event of one kind."""
+        return [body for (body,) in self._ask("rows_of_kind", (no, kind))]
+
+    async def number_at(self, at: Millis) -> RunNo:
+        """The number of the first run that was created at or after a time: numbers follow creation, so it is searched by halves."""
+        low, high = 1, self._ask("last_run").get + 1
+        while low < high:
+            middle = (low + high) // 2
+            no, created_at = next(iter(self._ask("run_from", (middle,))))
+            if created_at < at:
+                low = no + 1
+            else:
+                high = middle
+        return RunNo(low)
+
+    async def run_edges(self, runs: Sequence[RunNo]) -> dict[RunNo, RunEdge]:
+        """The first row of some runs, and the last one of those that have ended."""
+        found = self._ask("run_edges", (msgspec.json.encode(runs).decode(),))
+        return {RunNo(no): RunEdge(*rest) for no, *rest in found}
+
     async def below_runs(
         self, tenant: str, before: RunNo | None, count: int, wanted: Wanted = EVERY_RUN
     ) -> RunNo | None:
@@ -93,6 +120,10 @@ class SqliteReads(Opening, OwnershipReads, FeedReads, WorkflowReads, WaitReads, 
         """How many runs there are of a status, a workflow, a release: from counters, not by looking at runs."""
         assert wanted.label is None, "labelled runs are not counted"
         return self._lists().count(tenant, wanted)
+
+    async def run_counts(self, tenant: str) -> list[tuple[str, str, int]]:
+        """How many runs each workflow has in each status, by the names of the workflows: from counters."""
+        return list(self._ask("counts", (tenant,)))
 
     async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]:
         """Runs by the beginning of their id, or, of the newest ones, by its end."""
@@ -108,12 +139,34 @@ class SqliteReads(Opening, OwnershipReads, FeedReads, WorkflowReads, WaitReads, 
     async def request(self, tenant: str, request_id: str) -> tuple[str, RunNo, RunId] | None:
         return next(iter(self._ask("request", (tenant, request_id))), None)
 
-    async def journal(self, no: RunNo, after: int, limit: int) -> list[ReadRow]:
-        return list(self._ask("rows_of", (no, after, limit)))
+    async def journal(self, no: RunNo, after: int, limit: int, bytes_max: float = inf) -> list[ReadRow]:
+        found, rows, size = self._ask("rows_of", (no, after, limit)), list[ReadRow](), 0
+        if bytes_max == inf:
+            return list(found)
+        for row in found:
+            rows.append(row)
+            size += len(row[-1])
+            if size >= bytes_max:
+                break
+        return rows
+
+    async def last_seq(self, no: RunNo) -> int:
+        """The number of the last row of a run."""
+        found: int = self._ask("last_seq", (no,)).get
+        return found
 
     async def blob(self, no: RunNo, sha256: str) -> bytes:
-        body: bytes = self._ask("blob", (no, sha256)).get
-        return body
+        found: tuple[bytes] = await self._first("blob", (no, sha256)) or NO_BLOB
+        return found[0]
+
+    async def blob_head(self, no: RunNo, sha256: str, size: int) -> tuple[bytes, int]:
+        """The first bytes of a large value, and its length."""
+        head, length = self._ask("blob_head", (no, sha256, size)).get
+        return bytes(head), int(length)
+
+    async def artefacts_of_run(self, no: RunNo) -> list[tuple[str, int]]:
+        """The artefacts that a run names, with their sizes."""
+        return list(self._ask("artefacts_of_run", (no,)))
 
     # ------------------------------------------------------------------------------- keys, workers, artefacts, sizes
 

@@ -136,5 +136,5 @@ class ScheduleReads(Asking):
 
 
 def _state(row: tuple[Any, ...]) -> ScheduleState:
-    cursor = CursorRow(*row[:2], *row[9:17])
-    return ScheduleState(ScheduleRow(*row[:9]), cursor._replace(owes=bool(cursor.owes)), *row[17:])
+    cursor = CursorRow(row[0], row[1], row[9], row[10], row[11], bool(row[12]), *row[13:17])
+    return ScheduleState(ScheduleRow(*row[:9]), cursor, *row[17:])

@@ -48,6 +48,10 @@ class SqliteUpkeep(SqliteReads):
         """Every definition: name, hash, text, and the hashes of those that it names."""
         yield from self._ask_all("every_definition")
 
+    def every_schedule(self) -> Iterator[tuple[str, str, str, str | None]]:
+        """Every schedule, with each of its cursors: tenant, id, definition, and how far it has come."""
+        yield from self._ask_all("every_schedule")
+
     def checks(self) -> list[str]:
         """The names of the queries that find violated invariants."""
         return [name for name in self._sql if name.startswith("check_")]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
-from holdfast.store.records import Letter, LogLine, OpenWait, WaitRow
+from holdfast.store.records import CallbackDelivery, LogLine, OpenWait, WaitRow
 from holdfast.store.sqlite.asking import Asking
 from holdfast.values import Millis, RunId, RunNo
+
+NO_LIMIT: Final = 9_000_000_000_000_000  # stands for the time of a wait without one, as in the index
 
 
 class WaitReads(Asking):
@@ -44,6 +46,31 @@ class WaitReads(Asking):
         found = self._ask("log_lines", (no, after, path, attempt, level, limit))
         return [LogLine(*row) for row in found]
 
+    async def waits_by_time(
+        self, tenant: str, kinds: Sequence[str], after: int | None, limit: int
+    ) -> list[tuple[int, WaitRow]]:
+        """Open waits of some kinds behind the one with a number, each with its number: least time left first."""
+        due, pos = -1, -1
+        if after is not None:
+            at = self._ask("place_of_wait", (after, tenant)).get
+            due, pos = (NO_LIMIT, after) if at is None else (at, after)
+        each = [list(self._ask("waits_by_time", (tenant, kind, due, pos, limit))) for kind in kinds]
+        rows = sorted((row for found in each for row in found), key=lambda row: (row[0], row[1]))
+        return [(row[1], WaitRow(*row[2:])) for row in rows[:limit]]
+
+    async def count_waits(self, tenant: str, kind: str, most: int) -> int:
+        """How many waits of a kind are open; it is not counted further than `most`."""
+        found: int = self._ask("count_waits", (tenant, kind, most)).get
+        return found
+
+    async def first_waits(self, runs: Sequence[RunNo]) -> list[WaitRow]:
+        """The oldest open wait of each of some runs."""
+        return self._waits("first_waits", msgspec.json.encode(runs).decode())
+
+    async def log_tail(self, no: RunNo, path: str, limit: int) -> list[LogLine]:
+        """The newest lines of one step, oldest first."""
+        return [LogLine(*row) for row in self._ask("log_tail", (no, path, limit))][::-1]
+
     async def open_waits(self, tenant: str, kind: str, limit: int) -> list[WaitRow]:
         return self._waits("open_waits", tenant, kind, limit)
 
@@ -55,7 +82,8 @@ class WaitReads(Asking):
         self, tenant: str, task_id: str, run_id: RunId, now: Millis
     ) -> tuple[str, str] | None:
         """The answer that came early for a run: the id of the run that it is meant for, if any, and what it says."""
-        return next(iter(self._ask("early_of", (tenant, task_id, run_id, now))), None)
+        found: tuple[str, str] | None = await self._first("early_of", (tenant, task_id, run_id, now))
+        return found
 
     async def early_room(self, tenant: str, now: Millis) -> tuple[int, int]:
         """How many answers of a tenant wait for their pause, and how many bytes they are."""
@@ -66,34 +94,34 @@ class WaitReads(Asking):
         """Open waits for which an early callback is stored."""
         return self._waits("early_waits", limit)
 
-    def _letters(self, name: str, args: Any) -> list[Letter]:
-        return [Letter(*row) for row in self._ask(name, args)]
+    def _callback_deliveries(self, name: str, args: Any) -> list[CallbackDelivery]:
+        return [CallbackDelivery(*row) for row in self._ask(name, args)]
 
-    async def letters_due(
+    async def callback_deliveries_due(
         self, now: Millis, full: Sequence[str], runs: Sequence[RunNo] | None, limit: int
-    ) -> list[Letter]:
-        """Letters whose time has come, the longest due first: none to `full` origins, and of `runs` alone, if given."""
+    ) -> list[CallbackDelivery]:
+        """Deliveries whose time has come, the longest due first: none to `full` origins, and of `runs` alone, if given."""
         named = {
             "now": now,
             "full": msgspec.json.encode(full).decode(),
             "runs": None if runs is None else msgspec.json.encode(runs).decode(),
             "limit": limit,
         }
-        return self._letters("letters_due", named)
+        return self._callback_deliveries("callback_deliveries_due", named)
 
-    async def next_letter(self, after: Millis) -> Millis | None:
-        at: Millis | None = self._ask("next_letter", (after,)).get
+    async def next_callback_delivery(self, after: Millis) -> Millis | None:
+        at: Millis | None = self._ask("next_callback_delivery", (after,)).get
         return at
 
-    async def letters_of_run(self, no: RunNo) -> list[Letter]:
-        return self._letters("letters_of_run", (no,))
+    async def callback_deliveries_of_run(self, no: RunNo) -> list[CallbackDelivery]:
+        return self._callback_deliveries("callback_deliveries_of_run", (no,))
 
-    async def dead_letters(self, tenant: str, after: int, limit: int) -> list[Letter]:
-        return self._letters("dead_letters", (tenant, after, limit))
+    async def dead_letters(self, tenant: str, after: int, limit: int) -> list[CallbackDelivery]:
+        return self._callback_deliveries("dead_letters", (tenant, after, limit))
 
-    async def letter(self, tenant: str, letter_id: str) -> Letter | None:
-        return next(iter(self._letters("letter", (tenant, letter_id))), None)
+    async def callback_delivery(self, tenant: str, delivery_id: str) -> CallbackDelivery | None:
+        return next(iter(self._callback_deliveries("callback_delivery", (tenant, delivery_id))), None)
 
-    async def letters_by_state(self, limit: int) -> dict[str, int]:
+    async def callback_deliveries_by_state(self, limit: int) -> dict[str, int]:
         """The number of pending and of dead deliveries; `limit` means that many or more."""
-        return dict(self._ask("letters_by_state", (limit,)))
+        return dict(self._ask("callback_deliveries_by_state", (limit,)))

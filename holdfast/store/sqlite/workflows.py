@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.store.records import Release, Workflow
+from holdfast.store.records import Release, StoredVersion, Workflow
 from holdfast.store.sqlite.asking import Asking
 
 
@@ -36,6 +36,10 @@ class WorkflowReads(Asking):
 
     async def workflow_names(self, tenant: str, limit: int) -> list[str]:
         return [name for (name,) in self._ask("workflow_names", (tenant, limit))]
+
+    async def version(self, tenant: str, version: str) -> StoredVersion | None:
+        """A version with its definition, and its text as written if it is known."""
+        return self._one("version", StoredVersion, tenant, version)
 
     async def definition(self, tenant: str, version: str) -> tuple[str, str | None] | None:
         """The text of a definition, and the versions of those that it names."""

@@ -10,12 +10,12 @@ import pytest
 
 from holdfast.store.base import Store
 from tests.store.conformance.batches import Open
+from tests.store.conformance.callback_deliveries import CallbackDeliveriesConformance
 from tests.store.conformance.commits import CommitsConformance
 from tests.store.conformance.definitions import DefinitionsConformance
 from tests.store.conformance.fences import FencesConformance
 from tests.store.conformance.journals import JournalsConformance
 from tests.store.conformance.keys import KeysConformance
-from tests.store.conformance.letters import LettersConformance
 from tests.store.conformance.lists import ListsConformance
 from tests.store.conformance.logs import LogsConformance
 from tests.store.conformance.ownership import OwnershipConformance
@@ -37,7 +37,7 @@ class StoreConformance(
     KeysConformance,
     WorkersConformance,
     WaitsConformance,
-    LettersConformance,
+    CallbackDeliveriesConformance,
     LogsConformance,
     ScheduleConformance,
 ):

@@ -11,12 +11,12 @@ from holdfast.store.batch import Batch
 from holdfast.store.feed import BEGINNING, Committed
 from holdfast.store.ownership import NewMail
 from holdfast.store.records import (
+    CallbackDeliveryTried,
     EarlyResult,
     JournalRow,
     KeyEnd,
     KeyName,
-    LetterTried,
-    NewLetter,
+    NewCallbackDelivery,
     NewLogLine,
     NewRun,
     Publication,
@@ -140,24 +140,24 @@ def early(task_id: str, body: str, meant: str = "") -> Batch:
     return batch
 
 
-def letter(no: int, n: int = 0, *, url: str = "http://a/1", at: int = T0) -> NewLetter:
+def delivery(no: int, n: int = 0, *, url: str = "http://a/1", at: int = T0) -> NewCallbackDelivery:
     origin = url.removeprefix("http://").partition("/")[0]
-    return NewLetter(DEFAULT_TENANT, f"msg_{no}_{n}", RunNo(no), n, url, origin, None, Millis(at))
+    return NewCallbackDelivery(DEFAULT_TENANT, f"msg_{no}_{n}", RunNo(no), n, url, origin, None, Millis(at))
 
 
-def ended(no: int, *letters: NewLetter) -> Batch:
+def ended(no: int, *deliveries: NewCallbackDelivery) -> Batch:
     """A batch that begins and ends a run, with what is to be told of its end."""
     batch = started(no, status="completed", owned=False, finished_at=T0)
-    batch.letters += letters
+    batch.callback_deliveries += deliveries
     return batch
 
 
 async def due(store: Store, now: int = T0) -> list[str]:
-    return [found.id for found in await store.letters_due(Millis(now), (), None, 100)]
+    return [found.id for found in await store.callback_deliveries_due(Millis(now), (), None, 100)]
 
 
-async def tried(store: Store, letter_id: str, result: LetterTried) -> None:
-    found = await store.letter(DEFAULT_TENANT, letter_id)
+async def tried(store: Store, delivery_id: str, result: CallbackDeliveryTried) -> None:
+    found = await store.callback_delivery(DEFAULT_TENANT, delivery_id)
     assert found is not None
     batch = Batch()
     batch.tried.append(result._replace(pos=found.pos))

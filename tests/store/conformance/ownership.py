@@ -7,7 +7,7 @@ import pytest
 from holdfast.errors import NodeIsOver
 from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch
-from holdfast.values import Millis, RunNo
+from holdfast.values import DEFAULT_TENANT, Millis, RunNo
 from tests.store.conformance.batches import (
     T0,
     Open,
@@ -205,13 +205,16 @@ class OwnershipConformance:
         }.items():
             await commit(store, started(no))
             await commit(store, changed(no, to))
-        assert await store.in_need(RunNo(0), 10) == [(1, '["a"]'), (5, '["b"]')]
-        assert await store.in_need(RunNo(1), 10) == [(5, '["b"]')]
-        assert await store.in_need(RunNo(0), 1) == [(1, '["a"]')]
+        assert await store.in_need(RunNo(0), 10) == [
+            (1, DEFAULT_TENANT, '["a"]'),
+            (5, DEFAULT_TENANT, '["b"]'),
+        ]
+        assert await store.in_need(RunNo(1), 10) == [(5, DEFAULT_TENANT, '["b"]')]
+        assert await store.in_need(RunNo(0), 1) == [(1, DEFAULT_TENANT, '["a"]')]
 
     async def test_a_run_that_is_in_need_from_its_first_batch_is_found(self, store: Store) -> None:
         await commit(store, started(1, owned=False, needs='["a"]'))
-        assert await store.in_need(RunNo(0), 10) == [(1, '["a"]')]
+        assert await store.in_need(RunNo(0), 10) == [(1, DEFAULT_TENANT, '["a"]')]
 
     async def test_interruptible_are_the_open_runs_that_asked_for_it_owned_or_not(self, store: Store) -> None:
         await commit(store, started(1, on_restart="interrupt"))

@@ -46,7 +46,7 @@ SELECT format('%s of run number %d, which is not there', what, run) FROM (
    UNION SELECT DISTINCT 'a large value', run FROM blob UNION SELECT DISTINCT 'an artefact', run FROM artefact
    UNION SELECT DISTINCT 'a request', run FROM request UNION SELECT DISTINCT 'a wait', run FROM wait
    UNION SELECT DISTINCT 'a label', run FROM label
-   UNION SELECT DISTINCT 'an assignment', run FROM assignment UNION SELECT DISTINCT 'a letter', run FROM outbox
+   UNION SELECT DISTINCT 'an assignment', run FROM assignment UNION SELECT DISTINCT 'a delivery', run FROM outbox
    UNION SELECT DISTINCT 'an occurrence', run FROM ledger WHERE run IS NOT NULL)
  WHERE run NOT IN (SELECT no FROM run) LIMIT 10;
 
@@ -98,12 +98,12 @@ SELECT format('step %s of run %s is assigned to a worker, and the run is %s', a.
   FROM assignment a JOIN run ON run.no = a.run WHERE run.finished_at IS NOT NULL LIMIT 10;
 
 -- name: check_ends_of_runs_are_told
--- Each destination of a run, which its first row names, has a letter as soon as the run is over, and none before that.
-SELECT format('run %s is %s, has %d destinations and %d letters', id, status, destinations, letters) FROM (
-  SELECT r.id, r.status, r.finished_at, (SELECT count(*) FROM outbox o WHERE o.run = r.no) AS letters,
+-- Each destination of a run, which its first row names, has a delivery as soon as the run is over, and none before that.
+SELECT format('run %s is %s, has %d destinations and %d deliveries', id, status, destinations, deliveries) FROM (
+  SELECT r.id, r.status, r.finished_at, (SELECT count(*) FROM outbox o WHERE o.run = r.no) AS deliveries,
          coalesce(json_array_length(j.body, '$[1][7]'), 0) AS destinations
     FROM run r JOIN journal j ON j.run = r.no AND j.seq = 1 WHERE json_valid(j.body))
- WHERE letters <> CASE WHEN finished_at IS NULL THEN 0 ELSE destinations END LIMIT 10;
+ WHERE deliveries <> CASE WHEN finished_at IS NULL THEN 0 ELSE destinations END LIMIT 10;
 
 -- name: check_schedules_have_a_cursor
 SELECT format('schedule %s of tenant %s has no cursor, and does not fire', id, tenant) FROM schedule s

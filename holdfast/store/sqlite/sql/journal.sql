@@ -27,6 +27,12 @@ SELECT max(pos) FROM (SELECT pos FROM journal WHERE pos > ? ORDER BY pos LIMIT ?
 -- name: last_row
 SELECT seq, epoch, at, kind, body FROM journal WHERE run = ? ORDER BY seq DESC LIMIT 1;
 
+-- name: rows_of_kind
+SELECT body FROM journal WHERE run = ? AND kind = ? ORDER BY seq;
+
+-- name: last_seq
+SELECT coalesce(max(seq), 0) FROM journal WHERE run = ?;
+
 -- name: put_snapshot
 INSERT OR REPLACE INTO snapshot (run, part, seq, body) VALUES (?, ?, ?, ?);
 
@@ -38,6 +44,13 @@ INSERT INTO blob (run, sha256, body) VALUES (?, ?, ?) ON CONFLICT DO NOTHING;
 
 -- name: blob
 SELECT body FROM blob WHERE run = ? AND sha256 = ?;
+
+-- name: blob_head
+-- The first bytes and the length: of a large value, only its first page is read.
+SELECT CAST(substr(body, 1, ?3) AS BLOB), octet_length(body) FROM blob WHERE run = ?1 AND sha256 = ?2;
+
+-- name: blob_bytes
+SELECT octet_length(body) FROM blob WHERE run = ? AND sha256 = ?;
 
 -- name: forget_run_journal
 -- The newest row of all stays, as nobody's and empty, until there is a newer one: a position that was freed at the top

@@ -42,6 +42,9 @@ DELETE FROM artefact WHERE run = ?;
 -- name: put_artefact
 INSERT INTO artefact (run, sha256, size, created_at) VALUES (?, ?, ?, ?) ON CONFLICT DO NOTHING;
 
+-- name: artefacts_of_run
+SELECT sha256, size FROM artefact WHERE run = ?;
+
 -- name: expired_keys
 SELECT tenant, scope, key, created_at FROM key WHERE expires_at <= ? AND output IS NOT NULL ORDER BY expires_at LIMIT ?;
 

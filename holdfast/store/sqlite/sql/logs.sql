@@ -13,5 +13,9 @@ SELECT n, path, attempt, at, level, text FROM log
    AND (?5 IS NULL OR level = ?5)
  ORDER BY n LIMIT ?6;
 
+-- name: log_tail
+-- The newest lines of one step.
+SELECT n, path, attempt, at, level, text FROM log WHERE run = ? AND path = ? ORDER BY n DESC LIMIT ?;
+
 -- name: forget_run_log
 DELETE FROM log WHERE run = ?;

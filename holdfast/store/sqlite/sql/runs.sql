@@ -5,6 +5,12 @@ INSERT INTO version (tenant, hash, name, definition, created_at, uses) VALUES (?
 -- name: definition
 SELECT definition, uses FROM version WHERE tenant = ? AND hash = ?;
 
+-- name: put_source
+UPDATE version SET source = ?1 WHERE tenant = ?2 AND hash = ?3 AND source IS NOT ?1;
+
+-- name: version
+SELECT name, definition, uses, source, created_at FROM version WHERE tenant = ? AND hash = ?;
+
 -- name: last_no
 -- A number once given out stays with its run: the journal is asked too, in case the newest run was deleted.
 SELECT max(coalesce((SELECT max(no) FROM run), 0), coalesce((SELECT max(run) FROM journal), 0));
@@ -112,6 +118,23 @@ DELETE FROM series WHERE no = ?1 AND NOT EXISTS (SELECT 1 FROM tally WHERE serie
 INSERT INTO tally (series, status, runs) VALUES (?, ?, ?)
   ON CONFLICT (series, status) DO UPDATE SET runs = runs + excluded.runs;
 
+-- name: run_from
+-- The first run from a number on.
+SELECT no, created_at FROM run WHERE no >= ? ORDER BY no LIMIT 1;
+
+-- name: last_run
+SELECT coalesce(max(no), 0) FROM run;
+
+-- name: run_edges
+SELECT r.no, j.at, j.body, CASE WHEN r.finished_at IS NULL THEN NULL ELSE
+         (SELECT body FROM journal WHERE run = r.no ORDER BY seq DESC LIMIT 1) END
+  FROM json_each(?) asked CROSS JOIN run r ON r.no = asked.value CROSS JOIN journal j ON j.run = r.no AND j.seq = 1;
+
+-- name: counts
+-- By workflow, in the order of their names.
+SELECT s.workflow, t.status, sum(t.runs) FROM series s CROSS JOIN tally t ON t.series = s.no
+ WHERE s.tenant = ? GROUP BY s.workflow, t.status;
+
 -- name: newest_of_all
 -- Of all tenants, and by the runs alone: for whoever looks whether the rest is right.
 SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
@@ -127,9 +150,15 @@ SELECT min(wake_at) FROM run
  WHERE owner IS NULL AND wake_at > ? AND finished_at IS NULL;
 
 -- name: runs_in_need
-SELECT no, needs FROM run
+SELECT no, tenant, needs FROM run
  WHERE needs IS NOT NULL AND owner IS NULL AND finished_at IS NULL
    AND no > ? ORDER BY no LIMIT ?;
+
+-- name: services_in_need
+-- The key of a service has eight characters before its name: service:
+SELECT substr(e.key, 9), sum(e.value ->> 0), min(e.value ->> 1) FROM run r, json_each(r.needs) e
+ WHERE r.needs IS NOT NULL AND r.owner IS NULL AND r.finished_at IS NULL AND r.tenant = ? AND e.key LIKE 'service:%'
+ GROUP BY e.key LIMIT ?;
 
 -- name: interruptible_runs
 SELECT no FROM run

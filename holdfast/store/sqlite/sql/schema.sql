@@ -16,7 +16,7 @@ CREATE TABLE version (
   hash       TEXT NOT NULL,
   name       TEXT NOT NULL,
   definition TEXT NOT NULL,
-  created_at INTEGER NOT NULL, uses TEXT,
+  created_at INTEGER NOT NULL, uses TEXT, source TEXT,
   PRIMARY KEY (tenant, hash)
 ) WITHOUT ROWID;
 
@@ -175,7 +175,7 @@ CREATE TABLE api_key (
   created_at   INTEGER NOT NULL,
   expires_at   INTEGER,
   last_used_at INTEGER,
-  revoked_at   INTEGER,
+  revoked_at   INTEGER, tools TEXT, workflows TEXT, skips_gate INTEGER NOT NULL DEFAULT 1,
   PRIMARY KEY (tenant, id)
 ) WITHOUT ROWID;
 
@@ -374,6 +374,8 @@ CREATE INDEX ledger_run ON ledger (run) WHERE run IS NOT NULL;
 
 CREATE INDEX run_schedule ON run (tenant, schedule, slot, is_catchup, finished_at)
   WHERE schedule IS NOT NULL AND finished_at IS NULL;
+
+CREATE INDEX wait_due ON wait (tenant, kind, coalesce(expires_at, 9000000000000000), pos) WHERE resolved_at IS NULL;
 
 CREATE VIEW workflow_steps (workflow_id, step_id, status, attempt, result_json, updated_at) AS
 SELECT workflow_id,

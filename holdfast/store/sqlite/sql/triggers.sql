@@ -205,3 +205,7 @@ SELECT count(*) FROM (SELECT 1 FROM ledger WHERE run IS NULL AND at < ? AND outc
 
 -- name: forget_run_ledger
 DELETE FROM ledger WHERE run = ?;
+
+-- name: every_schedule
+SELECT schedule.tenant, schedule.id, schedule.body, cursor.body
+FROM schedule LEFT JOIN cursor ON cursor.tenant = schedule.tenant AND cursor.schedule = schedule.id;

@@ -25,6 +25,28 @@ SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.d
   FROM wait w JOIN run r ON r.no = w.run
  WHERE w.run = ? AND w.kind <> 'key' AND w.resolved_at IS NULL ORDER BY w.pos LIMIT ?;
 
+-- name: first_waits
+-- The oldest wait of each of some runs.
+SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
+  FROM json_each(?) asked CROSS JOIN run r ON r.no = asked.value CROSS JOIN wait w ON w.run = r.no
+ WHERE w.kind <> 'key' AND w.resolved_at IS NULL
+   AND w.pos = (SELECT min(pos) FROM wait o WHERE o.run = r.no AND o.kind <> 'key' AND o.resolved_at IS NULL);
+
+-- name: waits_by_time
+-- Of one kind, behind a place: the time that is left of it, and its number.
+SELECT coalesce(w.expires_at, 9000000000000000), w.pos, r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail,
+       w.resolved_at, w.outcome
+  FROM wait w CROSS JOIN run r ON r.no = w.run
+ WHERE w.tenant = ?1 AND w.kind = ?2 AND w.resolved_at IS NULL AND coalesce(w.expires_at, 9000000000000000) >= ?3
+   AND (coalesce(w.expires_at, 9000000000000000) > ?3 OR w.pos > ?4)
+ ORDER BY coalesce(w.expires_at, 9000000000000000), w.pos LIMIT ?5;
+
+-- name: place_of_wait
+SELECT coalesce(expires_at, 9000000000000000) FROM wait WHERE pos = ? AND tenant = ?;
+
+-- name: count_waits
+SELECT count(*) FROM (SELECT 1 FROM wait WHERE tenant = ? AND kind = ? AND resolved_at IS NULL LIMIT ?);
+
 -- name: open_waits
 SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
   FROM wait w JOIN run r ON r.no = w.run
@@ -39,6 +61,10 @@ DELETE FROM early_result WHERE tenant = ? AND task_id = ? AND meant = ?;
 -- name: early_of
 -- What is meant for this very run comes before what may be for any.
 SELECT meant, body FROM early_result WHERE tenant = ? AND task_id = ? AND meant IN (?, '') AND expires_at > ?
+ ORDER BY meant DESC LIMIT 1;
+
+-- name: early_of_bytes
+SELECT octet_length(body) FROM early_result WHERE tenant = ? AND task_id = ? AND meant IN (?, '') AND expires_at > ?
  ORDER BY meant DESC LIMIT 1;
 
 -- name: early_room

@@ -25,7 +25,7 @@ SELECT * FROM (SELECT tenant, kind, pos FROM wait
                 WHERE resolved_at IS NULL AND tenant > ?1 ORDER BY tenant, kind, pos LIMIT ?4)
  LIMIT ?4;
 
--- name: letters_by_state
+-- name: callback_deliveries_by_state
 SELECT 'waiting', count(*) FROM (SELECT 1 FROM outbox WHERE done_at IS NULL LIMIT ?1)
  UNION ALL SELECT 'dead', count(*) FROM (SELECT 1 FROM outbox WHERE outcome = 'dead' LIMIT ?1);
 

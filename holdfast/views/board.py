@@ -1,0 +1,299 @@
+"""Every step of a run with its attempts and waits, projected from committed rows and cached by run and row.
+
+    rows ──► Board.take(row) ──► Entry: the step, its tries, its spans, and which rows have its input and output
+
+A board has no values over a few hundred bytes: they stay in the journal, and `output_of` and `input_of` read the rows that have
+them. So a page reads only what it shows. An open run is read on from the row where its board ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import Iterable, Iterator
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.codec import decode_row
+from holdfast.engine.decisions import (
+    ArmTimer,
+    CompleteStep,
+    Decision,
+    FailStep,
+    OpenWait,
+    ReserveKey,
+    StartAttempt,
+)
+from holdfast.engine.events import (
+    Adopted,
+    AttemptReleased,
+    AttemptTimedOut,
+    Event,
+    KeyHeld,
+    StepFailed,
+    StepPaused,
+    StepSucceeded,
+)
+from holdfast.errors import LimitExceeded
+from holdfast.store.base import Store
+from holdfast.store.records import ReadRow
+from holdfast.values import NULL, Error, Millis, RunNo, scope_of, split
+from holdfast.views.steps import Steps, StepView
+
+ROWS_AT_A_TIME: Final = 200  # some milliseconds
+STEPS_REMEMBERED_MAX: Final = 50_000  # of all cached boards; about a kilobyte each
+ROWS_MAX: Final = 200_000  # of a journal that is read as a board
+KEPT_BYTES_MAX: Final = 256  # a shorter output is kept with its step
+
+
+class Try(msgspec.Struct):
+    """One attempt. `outcome` is `pending` if the call announced a later result, which the step then waits for."""
+
+    n: int
+    start: Millis
+    end: Millis | None = None
+    outcome: str = "running"
+    error: Error | None = None
+    worker: tuple[str, ...] = ()
+    retry_at: Millis | None = None
+
+
+class Span(msgspec.Struct):
+    """A time in which a step waited: for something from outside, for a timer, or for its next attempt (`backoff`)."""
+
+    kind: str
+    start: Millis
+    end: Millis | None = None
+
+
+class Fan(msgspec.Struct):
+    """The children of a fan-out over time: when each began, and when each ended, whether it failed, and its number."""
+
+    starts: list[Millis] = []
+    ends: list[tuple[Millis, bool, int]] = []
+
+
+class Entry(msgspec.Struct):
+    """A step as a board has it. `frame` is where it stands, `input_seq` and `output_seq` are rows that have its values; 0 is none."""
+
+    step: StepView
+    frame: str
+    tries: list[Try] = []
+    spans: list[Span] = []
+    fan: Fan | None = None
+    input_seq: int = 0
+    output_seq: int = 0
+
+    @property
+    def is_top(self) -> bool:
+        return not self.frame
+
+
+class Board:
+    def __init__(self) -> None:
+        self._steps = Steps(every=True)
+        self.seq = 0
+        self.at = Millis(0)
+        self.by_path: dict[str, Entry] = {}
+        self.entries: list[Entry] = []  # in the order of reaching
+        self.inside: dict[str, list[Entry]] = {}  # by frame
+        self.frames: dict[str, list[str]] = {}  # of a scope, in the order of reaching
+
+    def __len__(self) -> int:
+        return len(self.entries)
+
+    # --------------------------------------------------------------------------------------------- taking rows
+
+    def take(self, row: ReadRow) -> None:
+        self.seq, _, at, _, body = row
+        self.at = Millis(at)
+        event, decisions = decode_row(body)
+        self._note_event(event)
+        changed = self._steps.take(event, decisions, self.at)
+        for step in changed:
+            self._entered(step)
+        for decision in decisions:
+            self._note_decision(decision)
+        for step in changed:
+            self._settle(self.by_path[step.path], event, decisions)
+
+    def _entered(self, step: StepView) -> None:
+        known = self.by_path.get(step.path)
+        if known is not None and known.step is step:
+            return
+        frame = split(step.path)[0]
+        entry = self.by_path[step.path] = Entry(step, frame)
+        self.entries.append(entry)
+        beside = self.inside.get(frame)
+        if beside is not None:
+            beside.append(entry)
+            return
+        self.inside[frame] = [entry]
+        scope, index = scope_of(frame)
+        self.frames.setdefault(scope, []).append(frame)
+        around = self.by_path.get(scope)
+        if index is not None and around is not None:
+            _fan_of(around).starts.append(self.at)
+
+    def _note_event(self, event: Event) -> None:
+        match event:
+            case StepSucceeded():
+                self._answered(event.path, event.attempt, "completed", None, event.worker)
+            case StepFailed():
+                self._answered(event.path, event.attempt, "failed", event.error, event.worker)
+            case StepPaused():
+                self._answered(event.path, event.attempt, "pending", None, event.worker)
+            case AttemptTimedOut():
+                self._answered(event.path, event.attempt, "timed_out")
+            case AttemptReleased():
+                self._answered(event.path, event.attempt, "released")
+            case Adopted(lost):
+                for path in lost:
+                    if (one := self._open_try(path)) is not None:
+                        one.end, one.outcome = self.at, "lost"
+            case KeyHeld(path) if (entry := self.by_path.get(path)) is not None:
+                entry.spans = [*entry.spans, Span("key", self.at)]
+            case _:
+                pass
+
+    def _open_try(self, path: str) -> Try | None:
+        entry = self.by_path.get(path)
+        return entry.tries[-1] if entry is not None and entry.tries and entry.tries[-1].end is None else None
+
+    def _answered(
+        self, path: str, attempt: int, outcome: str, error: Error | None = None, worker: tuple[str, ...] = ()
+    ) -> None:
+        one = self._open_try(path)
+        if one is None or one.n != attempt:
+            return  # a late result
+        target = self.by_path[path].step.stopping
+        if target is not None:
+            outcome = "timed_out" if target == path else "cancelled"
+        one.end, one.outcome, one.error, one.worker = self.at, outcome, error, worker[:2]
+
+    def _note_decision(self, decision: Decision) -> None:
+        match decision:
+            case StartAttempt(path, attempt, inputs):
+                entry = self.by_path[path]
+                entry.tries = [*entry.tries, Try(attempt, self.at)]
+                if inputs != NULL:
+                    entry.input_seq = self.seq
+            case ReserveKey(path=path, inputs=inputs) if inputs != NULL:
+                self.by_path[path].input_seq = self.seq
+            case OpenWait(path, kind):
+                self._wait(path, kind)
+            case ArmTimer(path, timer, at) if timer in ("retry", "suspect") and path in self.by_path:
+                if (tries := self.by_path[path].tries) and tries[-1].retry_at is None:
+                    tries[-1].retry_at = at
+                self._wait(path, "backoff")
+            case ArmTimer(path, "delay"):
+                self._wait(path, "timer")
+            case CompleteStep(path) | FailStep(path):
+                scope, index = scope_of(path)
+                if index is not None and (around := self.by_path.get(scope)) is not None:
+                    _fan_of(around).ends.append((self.at, isinstance(decision, FailStep), index))
+            case _:
+                pass
+
+    def _wait(self, path: str, kind: str) -> None:
+        entry = self.by_path[path]
+        entry.spans = [*entry.spans, Span(kind, self.at)]
+
+    def _settle(self, entry: Entry, event: Event, decisions: Iterable[Decision]) -> None:
+        """Close what a row has ended, and let go of what the journal has."""
+        step = entry.step
+        if step.is_over or step.status in ("running", "ready"):
+            for span in entry.spans:
+                span.end = self.at if span.end is None else span.end
+        if not step.is_over:
+            return
+        if entry.tries and entry.tries[-1].end is None:
+            entry.tries[-1].end, entry.tries[-1].outcome = self.at, step.status
+        if len(step.output) <= KEPT_BYTES_MAX:
+            step.output = msgspec.Raw(bytes(step.output))  # a copy: it would keep the whole row
+        elif any(value is step.output for value in _values(step.path, event, decisions)):
+            entry.output_seq, step.output = self.seq, NULL
+
+
+def _fan_of(entry: Entry) -> Fan:
+    if entry.fan is None:
+        entry.fan = Fan()
+    return entry.fan
+
+
+def _values(path: str, event: Event, decisions: Iterable[Decision]) -> Iterator[Any]:
+    """Yield the outputs of a step that a row has."""
+    for part in (event, *decisions):
+        if getattr(part, "path", None) == path:
+            yield getattr(part, "output", None)
+            yield getattr(part, "value", None)
+    yield getattr(event, "copied", {}).get(path)
+
+
+class Boards:
+    """The boards of the runs that were looked at last."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._known: OrderedDict[RunNo, Board] = OrderedDict()
+        self._reading: dict[RunNo, asyncio.Lock] = {}
+
+    async def of(self, no: RunNo) -> Board:
+        """Return the board of a run as of its last row. Other tasks run between two pieces of the journal."""
+        board = self._known.setdefault(no, Board())
+        self._known.move_to_end(no)
+        lock = self._reading.setdefault(no, asyncio.Lock())
+        try:
+            async with lock:  # two readers must not take the same row
+                await self._read_on(no, board)
+        except BaseException:
+            self._known.pop(no, None)  # a row may be taken in half
+            raise
+        finally:
+            if not lock.locked():
+                self._reading.pop(no, None)
+        while len(self._known) > 1 and sum(map(len, self._known.values())) > STEPS_REMEMBERED_MAX:
+            self._known.popitem(last=False)
+        return board
+
+    async def is_too_long(self, no: RunNo) -> bool:
+        return await self._store.last_seq(no) > ROWS_MAX
+
+    async def _read_on(self, no: RunNo, board: Board) -> None:
+        if await self.is_too_long(no):
+            raise LimitExceeded(
+                "journal_too_long",
+                f"the journal of this run has over {ROWS_MAX:,} rows; read its steps in pages",
+            )
+        while rows := await self._store.journal(no, board.seq, ROWS_AT_A_TIME):
+            for row in rows:
+                board.take(row)
+            if len(rows) < ROWS_AT_A_TIME:
+                return
+            await asyncio.sleep(0)
+
+
+async def output_of(store: Store, no: RunNo, entry: Entry) -> msgspec.Raw:
+    """Read the output of a step that has ended, as its row has it."""
+    if not entry.output_seq:
+        return entry.step.output
+    event, decisions = await _row(store, no, entry.output_seq)
+    found = [one for one in _values(entry.step.path, event, decisions) if one is not None and one != NULL]
+    return found[0] if found else NULL
+
+
+async def input_of(store: Store, no: RunNo, entry: Entry) -> msgspec.Raw:
+    """Read what a step was called with, as it was decided."""
+    if not entry.input_seq:
+        return NULL
+    _, decisions = await _row(store, no, entry.input_seq)
+    for part in decisions:
+        if isinstance(part, StartAttempt | ReserveKey) and part.path == entry.step.path:
+            return part.inputs
+    return NULL
+
+
+async def _row(store: Store, no: RunNo, seq: int) -> tuple[Event, list[Decision]]:
+    (row,) = await store.journal(no, seq - 1, 1)
+    return decode_row(row[4])

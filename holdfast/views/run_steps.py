@@ -1,0 +1,232 @@
+"""The steps of a run, for readers: pages of them, one with all that is known of it, and all of them over time.
+
+Reads boards, and of the journal only the rows whose values are shown.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection
+from itertools import islice
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.engine.draft import Draft
+from holdfast.engine.state import Run, beneath
+from holdfast.errors import NotFound
+from holdfast.plan.graph import Plan
+from holdfast.runtime.load import whole
+from holdfast.runtime.plans import Plans
+from holdfast.runtime.remembered import Remembered
+from holdfast.store.artefacts import SCHEME
+from holdfast.store.base import Store
+from holdfast.store.records import LogLine, RunRow
+from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, decode, job_id
+from holdfast.views.board import Boards, Entry, Span, Try, input_of, output_of
+from holdfast.views.definitions import Definitions
+from holdfast.views.outputs import whole_run
+from holdfast.views.progress import definition_path
+from holdfast.views.steps import PAGE_BYTES_MAX, StepPages, StepView, fill_gathered
+from holdfast.views.timeline import Timeline, timeline_of
+from holdfast.views.values import GATHERED, Head, Values, part_of
+
+GATHERED_BYTES_MAX: Final = 32 * 1024 * 1024  # of outputs of scopes that are cached
+LOG_LINES: Final = 100
+ARTEFACTS_READ_BYTES_MAX: Final = 1024 * 1024  # of an output that is searched for the names of its files
+
+
+class Shown(msgspec.Struct, frozen=True):
+    """A step of a page. `heads` are those of values that are not shown whole."""
+
+    step: StepView
+    kind: str
+    heads: dict[str, Head] = {}
+
+
+class StepsPart(msgspec.Struct, frozen=True):
+    """A page of steps as of the row `seq`; `after` is the number of the last step, None if no more follow."""
+
+    items: list[Shown]
+    after: int | None
+    seq: int
+
+
+class Artefact(msgspec.Struct, frozen=True):
+    sha256: str
+    size: int
+    name: str
+
+
+class Detail(msgspec.Struct, frozen=True):
+    """All that is known of one step. `logs` are its newest lines, oldest first; `logs_more`: there are older ones."""
+
+    shown: Shown
+    seq: int
+    input: msgspec.Raw
+    tries: list[Try]
+    waits: list[Span]
+    artefacts: list[Artefact]
+    logs: list[LogLine]
+    logs_more: bool
+
+
+class RunSteps:
+    def __init__(self, store: Store, plans: Plans, definitions: Definitions) -> None:
+        self._store, self._plans, self._definitions = store, plans, definitions
+        self._boards, self._long = Boards(store), StepPages(store)
+        self._gathered: Remembered[tuple[RunNo, int, str], tuple[msgspec.Raw, Error | None]] = Remembered(
+            count_max=10_000, bytes_max=GATHERED_BYTES_MAX
+        )
+
+    # --------------------------------------------------------------------------------------------------- pages
+
+    async def page(
+        self,
+        row: RunRow,
+        *,
+        every: bool = False,
+        under: str | None = None,
+        statuses: Collection[str] = (),
+        kinds: Collection[str] = (),
+        values: Values = "all",
+        after: int = 0,
+        limit: int,
+    ) -> StepsPart:
+        """Return steps in the order in which they were reached: top-level and failed ones, or, with `every` or any filter, all that
+        match. The page is shorter if the outputs are large."""
+        plan = await self._plans.of_version(row.tenant, row.version)
+        kind_of = await self._definitions.kinds(row.tenant, row.version)
+        is_plain = under is None and not statuses and not kinds
+        if is_plain and await self._boards.is_too_long(row.no):
+            return await self._long_page(row, plan, kind_of, every=every, after=after, limit=limit)
+        board = await self._boards.of(row.no)
+        if under is not None and under not in board.by_path and under not in board.inside:
+            raise NotFound(f"the run has not reached a step {ascii(under)[1:-1]:.100}")
+        begin = bisect_right(board.entries, after, key=lambda one: one.step.order)
+        wanted = (
+            one
+            for one in islice(board.entries, begin, None)
+            if (every or not is_plain or one.is_top or one.step.status == "failed")
+            and (under is None or beneath(under, one.step.path))
+            and (not statuses or one.step.status in statuses)
+            and (not kinds or kind_of.get(definition_path(one.step.path), "") in kinds)
+        )
+        entries = list(islice(wanted, limit + 1))
+        items = await self._shown(row, plan, kind_of, entries[:limit], values, board.seq)
+        has_more = len(items) < len(entries)
+        return StepsPart(items, items[-1].step.order if has_more else None, board.seq)
+
+    async def _shown(
+        self,
+        row: RunRow,
+        plan: Plan,
+        kind_of: Any,
+        entries: list[Entry],
+        values: Values,
+        seq: int,
+    ) -> list[Shown]:
+        shown: list[Shown] = []
+        room = PAGE_BYTES_MAX
+        for entry in entries:
+            if room <= 0:
+                break
+            step = msgspec.structs.replace(entry.step)
+            step.job_id = job_id(row.id, step.path, step.attempt) if step.attempt else None
+            output, head = await self._output(row, plan, entry, step, values, seq)
+            step.output = output
+            room -= len(output)
+            kind = kind_of.get(definition_path(step.path), "")
+            shown.append(Shown(step, kind, {} if head is None else {"output": head}))
+        return shown
+
+    async def _output(
+        self, row: RunRow, plan: Plan, entry: Entry, step: StepView, values: Values, seq: int
+    ) -> tuple[msgspec.Raw, Head | None]:
+        if not step.joined or values == "none":
+            return await part_of(self._store, row.no, await output_of(self._store, row.no, entry), values)
+        if values == "head":
+            return NULL, GATHERED
+        key = (row.no, seq, step.path)
+        known = self._gathered.get(key)
+        if known is None:
+            run = Run(row.no, row.id, row.version, row.tenant)
+            fill_gathered(step, Draft(plan, await whole_run(self._store, run), run.at))
+            known = (step.output, step.error)
+            self._gathered.put(key, known, len(step.output))
+        step.output, step.error = known
+        return step.output, None
+
+    async def _long_page(
+        self, row: RunRow, plan: Plan, kind_of: Any, *, every: bool, after: int, limit: int
+    ) -> StepsPart:
+        """A page of a run that is too long for a board."""
+        found, has_more = await self._long.page(plan, row, every=every, after=after, limit=limit)
+        for step in found:
+            step.job_id = job_id(row.id, step.path, step.attempt) if step.attempt else None
+        items = [Shown(step, kind_of.get(definition_path(step.path), "")) for step in found]
+        return StepsPart(items, found[-1].order if has_more else None, await self._store.last_seq(row.no))
+
+    # ---------------------------------------------------------------------------------------------------- one
+
+    async def detail(self, row: RunRow, path: str, values: Values) -> Detail:
+        plan = await self._plans.of_version(row.tenant, row.version)
+        kind_of = await self._definitions.kinds(row.tenant, row.version)
+        board = await self._boards.of(row.no)
+        entry = board.by_path.get(path)
+        if entry is None:
+            raise NotFound(f"the run has not reached a step {ascii(path)[1:-1]:.100}")
+        (shown,) = await self._shown(row, plan, kind_of, [entry], values, board.seq)
+        given = await input_of(self._store, row.no, entry)
+        given, head = await part_of(self._store, row.no, given, values)
+        if head is not None:
+            shown = msgspec.structs.replace(shown, heads={**shown.heads, "input": head})
+        lines = await self._store.log_tail(row.no, path, LOG_LINES + 1)
+        return Detail(
+            shown,
+            board.seq,
+            given,
+            entry.tries,
+            [span for span in entry.spans if span.kind != "backoff"],
+            await self._artefacts(row.no, entry),
+            lines[-LOG_LINES:],
+            len(lines) > LOG_LINES,
+        )
+
+    async def _artefacts(self, no: RunNo, entry: Entry) -> list[Artefact]:
+        """The files that the output of a step names."""
+        sizes = dict(await self._store.artefacts_of_run(no))
+        if not sizes or entry.step.joined:
+            return []
+        text = bytes(await whole(self._store, no, await output_of(self._store, no, entry)))
+        if len(text) > ARTEFACTS_READ_BYTES_MAX or SCHEME.encode() not in text:
+            return []
+        names: dict[str, str] = {}
+        _find_files(decode(text), names)
+        return [Artefact(sha256, sizes[sha256], name) for sha256, name in names.items() if sha256 in sizes]
+
+    # ------------------------------------------------------------------------------------------------- all
+
+    async def timeline(
+        self, row: RunRow, under: str | None, buckets: int, now: Millis
+    ) -> tuple[Timeline, int, Any]:
+        """The run over time, as of the row that is returned too, with the kinds of its steps."""
+        board = await self._boards.of(row.no)
+        until = row.finished_at if row.status in TERMINAL and row.finished_at is not None else now
+        kind_of = await self._definitions.kinds(row.tenant, row.version)
+        return timeline_of(board, under, buckets, until), board.seq, kind_of
+
+
+def _find_files(value: Any, names: dict[str, str]) -> None:
+    """Collect the references to artefacts in a value, with the names of the files."""
+    todo = [value]
+    while todo:
+        one = todo.pop()
+        if isinstance(one, list):
+            todo += one
+        elif isinstance(one, dict):
+            uri = one.get("uri")
+            if isinstance(uri, str) and uri.startswith(SCHEME):
+                name = one.get("name") or one.get("path") or ""
+                names[uri.rpartition("/")[2]] = str(name).rpartition("/")[2]
+            todo += one.values()

@@ -10,7 +10,8 @@ from typing import Annotated, Any
 import msgspec
 
 from holdfast.api import present_schedules
-from holdfast.errors import InvalidInputs, InvalidSpec, NotFound
+from holdfast.api.visible import check_schedule
+from holdfast.errors import InvalidInputs, InvalidSpec, NotFound, PlanRefused
 from holdfast.mcp.answers import Result, refused
 from holdfast.mcp.calls import Start
 from holdfast.mcp.offers import Manner
@@ -63,7 +64,7 @@ async def run(asked: Asked) -> Result | dict[str, Any]:
         )
     except InvalidSpec as error:
         return refused(error, f"workflow start failed: validation failed: {error}")
-    except (InvalidInputs, NotFound) as error:
+    except (InvalidInputs, NotFound, PlanRefused) as error:
         return refused(error, f"workflow start failed: {error}")
 
 
@@ -92,7 +93,7 @@ async def rerun(asked: Asked) -> Result | dict[str, Any]:
     wanted: Rerun = asked.arguments
     again = Again(() if wanted.from_step is None else (wanted.from_step,), wanted.failed)
     row = await asked.services.commands.rerun(
-        asked.tenant, wanted.run_id, again, wanted.inputs, asked.talk.idempotency_key
+        asked.tenant, wanted.run_id, again, wanted.inputs, asked.talk.idempotency_key, asked.rights
     )
     calls = asked.desk.calls
     return await calls.answer(
@@ -183,5 +184,6 @@ class Fire(Arguments, frozen=True, kw_only=True):
 
 async def schedules_fire(asked: Asked) -> Result:
     wanted: Fire = asked.arguments
+    await check_schedule(asked.services, asked.talk.caller.principal, wanted.schedule_id)
     fired = await asked.services.schedule_commands.fire(asked.tenant, wanted.schedule_id, wanted.payload)
     return Result(msgspec.to_builtins(present_schedules.fired(fired)))

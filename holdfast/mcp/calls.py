@@ -17,6 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.api.principal import LOCAL_ID
 from holdfast.api.services import Services
 from holdfast.config import Mcp
 from holdfast.errors import InvalidRequest
@@ -26,6 +27,7 @@ from holdfast.mcp.offers import Manner
 from holdfast.mcp.questions import Questions
 from holdfast.mcp.status import s1_status, task_of, waits_data
 from holdfast.mcp.talk import TASKS, Talk, invalid_params
+from holdfast.runtime.rights import Rights
 from holdfast.values import TERMINAL
 from holdfast.views.asking import asks
 from holdfast.views.events import RunEvent
@@ -88,8 +90,17 @@ class Calls:
             parent_job_id=start.parent_job_id,
             trace=talk.caller.traceparent or "",
             plan_hash=start.plan_hash,
+            rights=self.rights(talk),
         )
         return row.id
+
+    def rights(self, talk: Talk) -> Rights:
+        """What the caller's definitions may use. An agent wrote them, so also an administrator's need an approval before
+        destructive tools, unless its key, or for callers without a key the settings, say otherwise."""
+        found = talk.caller.principal.rights_of_agent
+        if self._settings.skip_gate and talk.caller.principal.key_id == LOCAL_ID:
+            return msgspec.structs.replace(found, skips_gate=True)
+        return found
 
     async def answer(
         self,

@@ -18,6 +18,7 @@ from holdfast import limits
 from holdfast.execution.kept import kept
 
 LINE_BYTES_OVERHEAD: Final = 1024 * 1024  # of a message, beside the largest value
+OTHER_LINES_MAX: Final = 100  # lines of one connection that are not messages
 STOP_SECONDS: Final = 2.0  # for a server to end after its input was closed
 INHERITED: Final = ("HOME", "LANG", "LC_ALL", "LOGNAME", "PATH", "SHELL", "TERM", "TMPDIR", "TZ", "USER")
 
@@ -34,6 +35,11 @@ def environment(own: Mapping[str, str]) -> dict[str, str]:
     return {**shared, **own}
 
 
+def largest() -> int:
+    """The bytes of the largest message that is read."""
+    return limits.now.value_bytes_max + LINE_BYTES_OVERHEAD
+
+
 @contextlib.asynccontextmanager
 async def stdio_streams(
     command: Sequence[str], env: Mapping[str, str], ended: asyncio.Event, failures: list[Exception]
@@ -43,7 +49,7 @@ async def stdio_streams(
     from mcp.shared.message import SessionMessage
     from mcp_types import jsonrpc_message_adapter
 
-    limit = limits.now.value_bytes_max + LINE_BYTES_OVERHEAD
+    limit = largest()
     process = await asyncio.create_subprocess_exec(
         *kept(command),
         stdin=asyncio.subprocess.PIPE,
@@ -59,12 +65,17 @@ async def stdio_streams(
     to_server, from_session = anyio.create_memory_object_stream[Any](0)
 
     async def read() -> None:
+        others = 0
         try:
             while line := await stdout.readline():
                 try:
                     message = jsonrpc_message_adapter.validate_json(line, by_name=False)
                 except ValueError as error:
                     log.warning("an MCP server sent a line that is not a message: %s", str(error)[:200])
+                    others += 1
+                    if others > OTHER_LINES_MAX:
+                        failures.append(Flooded(f"the server sent {others} lines that are not messages"))
+                        return
                     continue
                 await to_session.send(SessionMessage(message))
         except ValueError:

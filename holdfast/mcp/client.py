@@ -10,68 +10,24 @@ SDK is imported at the first call.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import logging
 import os
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
-from typing import Any, Final, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import msgspec
 
-from holdfast import limits
-from holdfast.mcp.child import Flooded, stdio_streams
-from holdfast.values import decode
+from holdfast.mcp.link import Addresses, Link, ServerSettings
+from holdfast.mcp.remote_errors import RemoteFailure, TaskBegun
+from holdfast.values import TASK_URL, decode
 
-TIMEOUT_SECS: Final = 60.0
-START_SECONDS: Final = 30.0  # for a server to start and to say which era it speaks
-PAGES_MAX: Final = 100  # of tools/list
-TOOLS_MAX: Final = 5_000
-LINKS_MAX: Final = 32
-MESSAGE_CHARS_MAX: Final = 2_000
+LEARN_SECONDS: Final = 5.0  # for a plan to wait for what a server says of its tools
+TASK_SECONDS: Final = 7.0  # for a server to say how far a task is: less than a poll may take
 
 log = logging.getLogger("holdfast.mcp")
 
 _SECRET: Final = re.compile(r"\{\{\s*secrets\.(\w+)\s*\}\}")
-
-
-class Addresses(Protocol):
-    """Which addresses may be called."""
-
-    async def targets(self, url: str) -> Any: ...
-
-
-class RemoteFailure(Exception):
-    """A call of a tool on another server failed; `kind` says what is known of it."""
-
-    def __init__(self, message: str, kind: str) -> None:
-        super().__init__(message[:MESSAGE_CHARS_MAX])
-        self.kind = kind
-
-
-class ServerSettings(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One table `[servers.<name>]`: a command or a URL, never both."""
-
-    command: str | list[str] | None = None
-    args: list[str] = []
-    url: str | None = None
-    env: dict[str, str] = {}
-    headers: dict[str, str] = {}
-    timeout_secs: float = TIMEOUT_SECS
-    connections: int = 1
-
-    def __post_init__(self) -> None:
-        if (self.command is None) == (self.url is None):
-            raise ValueError("give either `command` or `url`")
-        if not 0 < self.timeout_secs <= limits.now.timeout_secs_max:
-            raise ValueError("timeout_secs must be more than 0")
-        if not 1 <= self.connections <= LINKS_MAX:
-            raise ValueError(f"connections must be from 1 to {LINKS_MAX}")
-
-    @property
-    def words(self) -> list[str]:
-        """The command and its arguments."""
-        return [*([self.command] if isinstance(self.command, str) else self.command or []), *self.args]
 
 
 def from_environment(name: str) -> str | None:
@@ -89,7 +45,7 @@ class Servers:
     ) -> None:
         self._settings = {name: _read(name, table) for name, table in tables.items()}
         self._guard, self._secret = guard, secret
-        self._links: dict[str, list[_Link]] = {name: [] for name in self._settings}
+        self._links: dict[str, list[Link]] = {name: [] for name in self._settings}
         self._listed: dict[str, dict[str, Any]] = {}
 
     @property
@@ -106,8 +62,71 @@ class Servers:
             self._listed[server] = listed
             if tool not in listed and not link.is_truncated:
                 raise RemoteFailure(f"the server {server} has no tool {tool!a}", "no_tool")
-            result = await link.call(tool, args, settings.timeout_secs)
-        return _output(result, listed.get(tool))
+            try:
+                return _output(await link.call(tool, args, settings.timeout_secs), listed.get(tool))
+            except TaskBegun as begun:
+                return _pending(server, begun.task_id)
+            except RemoteFailure as failure:
+                if failure.kind == "tool" and await link.lacks(tool):
+                    raise RemoteFailure(
+                        f"the server {server} no longer has a tool {tool!a}: {failure}", "no_tool"
+                    ) from None
+                raise
+
+    async def poll(self, url: str) -> tuple[bool, Any]:
+        """Whether a task has ended, and its answer as a callback would give it. Raise RemoteFailure if that is not known."""
+        from holdfast.mcp.remote_tasks import result_of
+
+        server, _, task_id = url.removeprefix(TASK_URL).partition("/")
+        if server not in self._settings:
+            raise RemoteFailure(f"no server {server!a} is configured", "unsent")
+        try:
+            state = await self._asked(server, "get", task_id)
+        except RemoteFailure as failure:
+            if failure.kind != "tool":
+                raise
+            return True, _failed(f"the server {server} does not know the task any more: {failure}", "unknown")
+        match state.status:
+            case "completed":
+                try:
+                    return True, _output(result_of(state), None)
+                except RemoteFailure as failure:
+                    return True, _failed(str(failure), failure.kind)
+            case "failed" | "cancelled":
+                said = (
+                    (state.error or {}).get("message")
+                    or state.status_message
+                    or f"the task was {state.status}"
+                )
+                return True, _failed(f"{server}: {said}", "tool")
+            case "input_required":
+                await self.cancel(url)
+                return True, _failed(f"the server {server} asks for input, which a step cannot give", "tool")
+        return False, None
+
+    async def cancel(self, url: str) -> None:
+        """Tell a server that the result of a task is not needed any more."""
+        server, _, task_id = url.removeprefix(TASK_URL).partition("/")
+        if server in self._settings:
+            await self._asked(server, "cancel", task_id)
+
+    async def _asked(self, server: str, method: str, task_id: str) -> Any:
+        link = self._link(server, self._settings[server])
+        async with link.used():
+            await link.started()
+            return await link.task(method, task_id, TASK_SECONDS)
+
+    async def learn(self, server: str) -> None:
+        """List the tools of a server, unless they are known. One that cannot be reached leaves them unknown."""
+        if server not in self._settings or server in self._listed:
+            return
+        link = self._link(server, self._settings[server])
+        try:
+            async with asyncio.timeout(LEARN_SECONDS), link.used():
+                await link.started()
+                self._listed[server] = await link.tools()
+        except (RemoteFailure, TimeoutError) as error:
+            log.info("the tools of the MCP server %s are not known: %s", server, error)
 
     def marks_of(self, server: str, tool: str) -> tuple[bool | None, bool | None, bool | None]:
         """Whether a tool is destructive, read-only and idempotent, as its server says. Until its tools have been listed, and
@@ -123,14 +142,14 @@ class Servers:
         links = [link for some in self._links.values() for link in some]
         await asyncio.gather(*(link.close() for link in links), return_exceptions=True)
 
-    def _link(self, server: str, settings: ServerSettings) -> _Link:
+    def _link(self, server: str, settings: ServerSettings) -> Link:
         """The least busy connection that lives, or a new one."""
         links = self._links[server] = [link for link in self._links[server] if link.is_alive]
         idle = [link for link in links if not link.users]
         if idle:
             return idle[0]
         if len(links) < settings.connections:
-            links.append(_Link(server, settings, self._guard, self._given))
+            links.append(Link(server, settings, self._guard, self._given))
             return links[-1]
         return min(links, key=lambda link: link.users)
 
@@ -153,183 +172,12 @@ def _read(name: str, table: Mapping[str, Any]) -> ServerSettings:
         raise ValueError(f"[servers.{name}]: {error}") from None
 
 
-class _Link:
-    """One connection. A task of its own holds it open: the SDK wants it closed where it was opened."""
-
-    def __init__(
-        self, server: str, settings: ServerSettings, guard: Addresses, given: Callable[[str], str]
-    ) -> None:
-        self.server, self.settings, self._guard, self._given = server, settings, guard, given
-        self.users, self.is_dead, self.is_truncated = 0, False, False
-        self._client: Any = None
-        self._tools: dict[str, Any] | None = None
-        self._failures: list[Exception] = []
-        self.posted = 0  # requests that were handed to the network
-        self._ended, self._ready = asyncio.Event(), asyncio.get_running_loop().create_future()
-        self._task = asyncio.create_task(self._hold())
-
-    @property
-    def is_alive(self) -> bool:
-        return not self.is_dead and not self._ended.is_set()
-
-    @contextlib.asynccontextmanager
-    async def used(self) -> AsyncIterator[None]:
-        self.users += 1
-        try:
-            yield
-        finally:
-            self.users -= 1
-
-    async def started(self) -> None:
-        """Wait until the connection is open. If it cannot be opened, nothing was sent."""
-        try:
-            async with asyncio.timeout(START_SECONDS):
-                await asyncio.shield(self._ready)
-        except TimeoutError:
-            await self.close()
-            raise RemoteFailure(
-                f"the server {self.server} did not start within {START_SECONDS:g} s", "unsent"
-            ) from None
-        except RemoteFailure:
-            raise
-        except Exception as error:  # noqa: BLE001  # whatever kept it from opening, the call was not sent
-            raise RemoteFailure(
-                f"the server {self.server} cannot be reached: {_said(error)}", "unsent"
-            ) from None
-
-    async def tools(self) -> dict[str, Any]:
-        """The tools that the server lists, as far as is reasonable, read once for each connection."""
-        if self._tools is None:
-            found: dict[str, Any] = {}
-            cursor: str | None = None
-            for page in range(PAGES_MAX):
-                answer = await self._asked(self._client.list_tools(cursor=cursor), "unsent")
-                found |= {tool.name: tool for tool in answer.tools}
-                cursor = answer.next_cursor
-                if not cursor or len(found) >= TOOLS_MAX or page + 1 == PAGES_MAX:
-                    self.is_truncated = bool(cursor)
-                    break
-            self._tools = found
-        return self._tools
-
-    async def call(self, tool: str, args: dict[str, Any], timeout_secs: float) -> Any:
-        before = self.posted
-        try:
-            async with asyncio.timeout(timeout_secs):
-                return await self._asked(self._client.call_tool(tool, args), "unknown")
-        except TimeoutError:
-            message = f"the server {self.server} did not answer within {timeout_secs:g} s"
-            raise RemoteFailure(message, "timeout") from None
-        except RemoteFailure as failure:
-            if self.settings.url is not None and failure.kind == "unknown" and self.posted == before:
-                failure.kind = "unsent"  # no request reached the network
-            raise
-
-    async def _asked(self, request: Any, kind: str) -> Any:
-        """The answer to a request, or the failure if the connection ends before it comes."""
-        if self._ended.is_set():
-            request.close()
-            raise RemoteFailure(f"the server {self.server} has ended", "unsent")
-        asked = asyncio.ensure_future(request)
-        ended = asyncio.ensure_future(self._ended.wait())
-        try:
-            await asyncio.wait([asked, ended], return_when=asyncio.FIRST_COMPLETED)
-            if not asked.done():
-                await asyncio.wait([asked], timeout=1)  # an answer may be on its way
-            if asked.done() and not asked.cancelled() and asked.exception() is None:
-                return asked.result()
-            raise self._failure(asked.exception() if asked.done() and not asked.cancelled() else None, kind)
-        finally:
-            ended.cancel()
-            asked.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await asked
-
-    def _failure(self, error: BaseException | None, kind: str) -> RemoteFailure:
-        flooded = next((one for one in self._failures if isinstance(one, Flooded)), None)
-        if flooded is not None:
-            return RemoteFailure(f"{self.server}: {flooded}", "output_too_large")
-        code = getattr(getattr(error, "error", None), "code", None)
-        if not self._ended.is_set() and isinstance(code, int) and code not in _CONNECTION_CODES:
-            return RemoteFailure(f"{self.server}: {_said(error)}", "tool")  # the server itself says so
-        self._ended.set()
-        return RemoteFailure(f"the connection to {self.server} ended: {_said(error)}", kind)
-
-    async def close(self) -> None:
-        self.is_dead = True
-        self._ended.set()
-        self._task.cancel()
-        with contextlib.suppress(asyncio.CancelledError, Exception):
-            await self._task
-
-    async def _hold(self) -> None:
-        from mcp import Client
-
-        try:
-            transport = self._http() if self.settings.url is not None else self._stdio()
-            async with Client(transport, mode="auto", cache=None) as client:
-                self._client = client
-                self._ready.set_result(None)
-                await self._ended.wait()
-        except BaseException as error:
-            if not self._ready.done():
-                self._ready.set_exception(
-                    error if isinstance(error, Exception) else ConnectionError("it was closed")
-                )
-                self._ready.exception()  # read by the callers that wait, if any do
-            if isinstance(error, asyncio.CancelledError):
-                raise
-            log.info("the connection to the MCP server %s ended: %s", self.server, _said(error))
-        finally:
-            self.is_dead = True
-            self._ended.set()
-
-    def _stdio(self) -> Any:
-        env = {name: self._given(value) for name, value in self.settings.env.items()}
-        return stdio_streams(self.settings.words, env, self._ended, self._failures)
-
-    @contextlib.asynccontextmanager
-    async def _http(self) -> AsyncIterator[Any]:
-        import httpx2
-        from mcp.client.streamable_http import streamable_http_client
-
-        url = str(self.settings.url)
-        link = self
-
-        class Guarded(httpx2.AsyncHTTPTransport):
-            """Checks the address of each request, and notes those that were sent."""
-
-            async def handle_async_request(self, request: Any) -> Any:
-                await link._guard.targets(str(request.url))
-                try:
-                    answer = await super().handle_async_request(request)
-                except httpx2.ConnectError:
-                    raise
-                except Exception:
-                    link.posted += 1
-                    raise
-                link.posted += 1
-                return answer
-
-        headers = {name: self._given(value) for name, value in self.settings.headers.items()}
-        timeout = httpx2.Timeout(self.settings.timeout_secs, connect=10.0)
-        async with (
-            httpx2.AsyncClient(
-                headers=headers, timeout=timeout, transport=Guarded(), trust_env=False
-            ) as http,
-            streamable_http_client(url, http_client=http) as streams,
-        ):
-            yield streams
+def _pending(server: str, task_id: str) -> dict[str, Any]:
+    return {"pending": True, "task_id": task_id, "poll_url": f"{TASK_URL}{server}/{task_id}"}
 
 
-# What the SDK calls a connection that ended, or a request that was not answered: the server did not say it.
-_CONNECTION_CODES: Final = frozenset({-32000, -32001})
-
-
-def _said(error: BaseException | None) -> str:
-    while isinstance(error, BaseExceptionGroup) and error.exceptions:
-        error = error.exceptions[0]
-    return "no answer came" if error is None else str(error)[:500] or type(error).__name__
+def _failed(message: str, kind: str) -> dict[str, Any]:
+    return {"success": False, "error": {"message": message, "kind": kind}}
 
 
 def _output(result: Any, tool: Any) -> Any:
@@ -338,6 +186,15 @@ def _output(result: Any, tool: Any) -> Any:
     texts = [block["text"] for block in blocks if block.get("type") == "text"]
     if result.is_error:
         raise RemoteFailure("\n".join(texts) or "the tool reported an error", "tool")
+    found = _found(result, tool, blocks, texts)
+    if isinstance(found, dict) and str(found.get("poll_url", "")).startswith(TASK_URL):
+        raise RemoteFailure(
+            "the tool names a task of another call", "tool"
+        )  # only a server's own answer makes a task
+    return found
+
+
+def _found(result: Any, tool: Any, blocks: list[Any], texts: list[Any]) -> Any:
     if result.structured_content is not None:
         schema = getattr(tool, "output_schema", None) or {}
         is_wrapped = schema.get("x-fastmcp-wrap-result") or result.structured_content.keys() == {"result"}

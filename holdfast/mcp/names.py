@@ -7,8 +7,7 @@ is spelled: every other character becomes `_`, and six digits of the hash of the
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable
-from fnmatch import fnmatchcase
+from collections.abc import Collection
 from typing import Final
 
 from holdfast.values import sha256
@@ -31,8 +30,3 @@ def tool_name(workflow: str, taken: Collection[str] = ()) -> str:
 def is_spelled(tool: str) -> bool:
     """Whether a tool name may be one that `tool_name` has spelled."""
     return tool[-DIGITS - 1 : -DIGITS] == "_" and all(one in "0123456789abcdef" for one in tool[-DIGITS:])
-
-
-def matches(name: str, patterns: Iterable[str]) -> bool:
-    """Whether a workflow is named by one of the patterns: `*` and `?` as in file names."""
-    return any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -21,7 +21,8 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import NotFound
-from holdfast.mcp.names import is_spelled, matches, tool_name
+from holdfast.mcp.names import is_spelled, tool_name
+from holdfast.runtime.rights import matches
 from holdfast.views.offers import Offer, Offers
 
 PAGE: Final = 100

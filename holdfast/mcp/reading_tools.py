@@ -132,8 +132,9 @@ async def runs_list(asked: Asked) -> Result:
             cursor=wanted.cursor,
             limit=limit,
         )
+        lines = await asked.services.queries.summaries(found.items)
         return {
-            "runs": [msgspec.to_builtins(present.run_line(row)) for row in found.items],
+            "runs": [msgspec.to_builtins(present.run_line(line)) for line in lines],
             "cursor": found.cursor,
         }
 
@@ -189,7 +190,8 @@ async def schedules_list(asked: Asked) -> Result:
 
     async def page(limit: int) -> dict[str, Any]:
         found = await asked.services.schedules.schedules(asked.tenant, cursor=wanted.cursor, limit=limit)
-        lines = [msgspec.to_builtins(present_schedules.schedule_line(one)) for one in found.items]
+        seen = [one for one in found.items if asked.rights.sees(one.spec.workflow)]
+        lines = [msgspec.to_builtins(present_schedules.schedule_line(one)) for one in seen]
         return {"schedules": lines, "cursor": found.cursor}
 
     return await _fitting_page(asked, wanted.limit, page)
@@ -225,7 +227,7 @@ class Validate(Arguments, frozen=True, kw_only=True):
 
 async def validate(asked: Asked) -> Result:
     """Every problem at once, each with its place, a hint and, where a repair is known, the JSON Patch that makes it."""
-    found = await asked.services.commands.validate(asked.tenant, asked.arguments.spec)
+    found = await asked.services.commands.validate(asked.tenant, asked.arguments.spec, asked.rights)
     said: dict[str, Any] = msgspec.to_builtins(present_plans.validation(found))
     plan = said.pop("plan", None)
     return Result({**said, "plan_hash": None if plan is None else plan["plan_hash"]})
@@ -246,6 +248,11 @@ async def plan(asked: Asked) -> Result:
     )
     if isinstance(what, str) and not (asked.desk.catalogue.sees(what) and sees_of(asked.talk)(what)):
         raise NotFound(f"there is no workflow {what!a} here")
-    return Result(
-        msgspec.to_builtins(present_plans.plan(await asked.services.commands.plan_of(asked.tenant, what)))
+    commands = asked.services.commands
+    found = msgspec.to_builtins(
+        present_plans.plan(await commands.plan_of(asked.tenant, what, rights=asked.rights))
     )
+    refused = (
+        () if isinstance(what, str) else await commands.planning.refusals(asked.tenant, what, asked.rights)
+    )
+    return Result({**found, **({"problems": msgspec.to_builtins(refused)} if refused else {})})

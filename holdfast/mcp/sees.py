@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from holdfast.api.principal import Principal
-from holdfast.mcp.names import matches
 from holdfast.mcp.offers import Sees
 from holdfast.mcp.talk import Talk
 
@@ -13,5 +12,4 @@ def sees_of(talk: Talk) -> Sees:
 
 
 def sees_by(principal: Principal) -> Sees:
-    own = principal.workflows
-    return (lambda name: matches(name, own)) if own else (lambda name: True)
+    return principal.rights.sees

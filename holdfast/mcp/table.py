@@ -20,6 +20,7 @@ from holdfast.mcp.answers import Result
 from holdfast.mcp.calls import Calls
 from holdfast.mcp.offers import Catalogue
 from holdfast.mcp.talk import Talk
+from holdfast.runtime.rights import Rights
 
 TOKENS_MAX: Final = 25_000
 _PLACE = re.compile(r" - at `\$(.*)`$")
@@ -85,6 +86,10 @@ class Asked(msgspec.Struct, frozen=True):
     @property
     def tenant(self) -> str:
         return self.talk.tenant
+
+    @property
+    def rights(self) -> Rights:
+        return self.desk.calls.rights(self.talk)
 
 
 class Tool(msgspec.Struct, frozen=True):

@@ -17,15 +17,25 @@ import msgspec
 from holdfast import limits
 from holdfast.deliveries.destinations import Given as FinalCallback
 from holdfast.deliveries.destinations import destination
-from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOver, VersionConflict
+from holdfast.errors import (
+    Forbidden,
+    InvalidInputs,
+    InvalidSpec,
+    LimitExceeded,
+    NotFound,
+    Problem,
+    RunIsOver,
+    VersionConflict,
+)
 from holdfast.plan.compile import Resolved
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.idempotency import Kept
 from holdfast.runtime.planning import Planning, Validation
-from holdfast.runtime.plans import Given, Plans
+from holdfast.runtime.plans import Given, Plans, text_as_written
 from holdfast.runtime.rerun import Again
 from holdfast.runtime.resident_run import ResidentRun
+from holdfast.runtime.rights import EVERY_RIGHT, Rights
 from holdfast.runtime.runs import Runs
 from holdfast.runtime.starts import RerunRun, StartRun, Starts
 from holdfast.signing import opened
@@ -61,6 +71,7 @@ class Commands:
         self._store, self._clock, self._gate, self._plans = store, clock, gate, plans
         self.planning = planning
         self._starts, self._runs, self._approvals, self._callbacks = starts, runs, approvals, callbacks
+        self.drives = True  # False: runs that callers start are only stored, and executed by the next server
         self._publishing = asyncio.Lock()  # a release number belongs to one content for ever
         self._at_work: set[asyncio.Task[Any]] = set()
         # Called with a tenant when one of its names means another definition from now on.
@@ -73,20 +84,29 @@ class Commands:
         definition."""
         return await self._plans.read_in_turns(definition, name)
 
-    async def validate(self, tenant: str, definition: str | Mapping[str, Any]) -> Validation:
+    async def validate(
+        self, tenant: str, definition: str | Mapping[str, Any], rights: Rights = EVERY_RIGHT
+    ) -> Validation:
         """Every problem of a definition with its repair, and the plan of a valid one. Nothing is stored."""
-        return await self.planning.validate(tenant, definition)
+        return await self.planning.validate(tenant, definition, rights)
 
     async def plan_of(
-        self, tenant: str, what: Definition | Mapping[str, Any] | str, number: int | None = None
+        self,
+        tenant: str,
+        what: Definition | Mapping[str, Any] | str,
+        number: int | None = None,
+        rights: Rights = EVERY_RIGHT,
     ) -> Outline:
         """What a definition, or the release that a name refers to, would do. Nothing is stored or executed."""
-        spec, _, _ = await self._meant(tenant, what, number)
+        spec, _, _ = await self._meant(tenant, what, number, rights)
         return await self.planning.outline(tenant, spec)
 
-    async def create_flow(self, tenant: str, name: str, description: str = "") -> str:
+    async def create_flow(
+        self, tenant: str, name: str, description: str = "", rights: Rights = EVERY_RIGHT
+    ) -> str:
         """Create a workflow without a published release and return its id. An existing workflow of that name is left
         unchanged."""
+        _check_name(name, rights)
         _check_text("the name of a workflow", name, NAME_CHARS_MAX)
         _check_prose("a description", description)
         return await self._to_its_end(self._create_flow(tenant, name, description))
@@ -101,18 +121,35 @@ class Commands:
         return known.id
 
     async def publish(
-        self, tenant: str, definition: Given, *, number: int | None = None, draft: bool = False
+        self,
+        tenant: str,
+        definition: Given,
+        *,
+        number: int | None = None,
+        draft: bool = False,
+        strict: bool = False,
+        rights: Rights = EVERY_RIGHT,
     ) -> Release:
         """Store a definition as a release of its name; unless it is a draft, the name refers to it from now on.
 
         If the name already refers to this content, or the latest release has it, no new number is assigned. A release
         never changes: publishing different content under an existing number raises VersionConflict. Without a number,
-        the next one is used.
+        the next one is used. With `strict`, a definition is refused whose calls would wait now, because no engine has a tool or
+        no worker serves a service.
         """
         spec = await self.read(definition)
         self._plans.content_of(spec)  # refused unless it is valid
+        if strict and (lacks := self.planning.lacks(tenant, Resolved(spec, {}))):
+            raise InvalidSpec(lacks)
         _check_number(number)
+        if rights.are_limited:
+            _check_name(spec.name, rights)
+            await self.planning.hold(tenant, spec, rights)
         return await self._to_its_end(self._publish(tenant, spec, number, draft=draft))
+
+    async def lacks(self, tenant: str, definition: Given) -> tuple[Problem, ...]:
+        """What the calls of a definition would wait for now."""
+        return self.planning.lacks(tenant, Resolved(await self.read(definition), {}))
 
     async def _publish(self, tenant: str, spec: Definition, number: int | None, *, draft: bool) -> Release:
         own = Resolved(spec, {})  # the workflows it names are resolved when a run starts
@@ -128,6 +165,8 @@ class Commands:
             if workflow is None:
                 batch.workflows.append((tenant, flow))
             self._plans.store_with(batch, tenant, own, own.version, at)
+            if (text := text_as_written(spec)) is not None and not batch.sources:
+                batch.sources.append((text, tenant, own.version))  # other comments than before, perhaps
             described = spec.description if is_current and spec.description != flow.description else None
             batch.published.append(Publication(tenant, release, is_current, at, described))
             await self._gate.commit(batch, partial(self._meaning_changed, tenant))
@@ -223,6 +262,7 @@ class Commands:
         trace: str = "",
         final_callbacks: Iterable[FinalCallback] = (),
         plan_hash: str | None = None,
+        rights: Rights = EVERY_RIGHT,
     ) -> tuple[RunRow, bool]:
         """Start a run of a definition, or of the release that a name refers to; `number` selects another release,
         also a draft.
@@ -230,10 +270,13 @@ class Commands:
         With a `request_id`, repeated calls return the same run; the second value says whether the run is new. `trace`
         is the traceparent of the caller. A new run is returned in the state in which it was accepted. Each entry of
         `final_callbacks` is a URL, or {url, secret_env}. With a `plan_hash`, the run starts only if the plan still has it.
+        A definition is held against the `rights` of the caller; of a published one, only its name.
         """
         given = checked_inputs(inputs)
         check_parent(parent_job_id)
-        spec, number, word = await self._meant(tenant, what, number)
+        spec, number, word = await self._meant(tenant, what, number, rights)
+        if rights.are_limited and number is None:
+            await self.planning.hold(tenant, spec, rights)
         if plan_hash is not None:
             await self.planning.check_hash(tenant, spec, plan_hash)
         order = StartRun(
@@ -247,6 +290,7 @@ class Commands:
             trace=trace,
             request_id=request_id,
             workflow=word,
+            drive=self.drives,
         )
         begun = await self._starts.start(order)
         if request_id is None and begun.resident is not None:
@@ -254,7 +298,7 @@ class Commands:
         return await self._row(begun.no), begun.resident is not None
 
     async def _meant(
-        self, tenant: str, what: Definition | Mapping[str, Any] | str, number: int | None
+        self, tenant: str, what: Definition | Mapping[str, Any] | str, number: int | None, rights: Rights
     ) -> tuple[Definition, int | None, str]:
         """The definition to run, its release, and a fingerprint by which a repeated request is recognised."""
         _check_number(number)
@@ -263,6 +307,8 @@ class Commands:
                 raise InvalidInputs("a number chooses a release of a workflow; give the name of one")
             spec = await self.read(what)
             return spec, None, self._plans.content_of(spec)
+        if not rights.sees(what):
+            raise NotFound(f"no workflow {what!a} is published")
         if number is None:
             spec, number = await self._starts.published(what, tenant)
             return spec, number, what
@@ -346,9 +392,14 @@ class Commands:
         again: Again | None = None,
         inputs: Mapping[str, Any] | None = None,
         request_id: str | None = None,
+        rights: Rights = EVERY_RIGHT,
     ) -> RunRow:
         """Re-run a finished run as a new run of the same version. `again` selects the steps to repeat; the outcomes
         of the others are copied. `inputs` replace inputs of the same name."""
+        if rights.are_limited:
+            row = await self._runs.row_of(RunId(run_id), tenant)
+            is_whole = again is None or again.is_whole
+            await self.planning.hold_again(tenant, row, rights, is_whole=is_whole)
         order = RerunRun(
             run_id=RunId(run_id),
             again=again or Again(),
@@ -387,6 +438,11 @@ def _accepted(
         workflow=resident.plan.name,
         number=number,
     )
+
+
+def _check_name(name: Any, rights: Rights) -> None:
+    if isinstance(name, str) and not rights.sees(name):
+        raise Forbidden(f"this caller may not publish a workflow {name[:100]!a}")
 
 
 def checked_inputs(inputs: Any) -> dict[str, Any]:

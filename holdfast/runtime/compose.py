@@ -52,10 +52,12 @@ from holdfast.runtime.restore import Restore
 from holdfast.runtime.runs import Runs
 from holdfast.runtime.service import Service
 from holdfast.runtime.starts import Starts
+from holdfast.runtime.supplies import Supplies
 from holdfast.runtime.waiters import Waiters
 from holdfast.runtime.wakes import Wakes
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
+from holdfast.store.lock import Lock
 from holdfast.store.open import database_path, lock_of, open_url
 from holdfast.store.roots import Protected, Roots
 from holdfast.tools.registry import Registry
@@ -80,6 +82,7 @@ from holdfast.waits.polling import Polling
 from holdfast.workers.service import Workers
 
 __all__ = [
+    "Lock",
     "Options",
     "Registry",
     "database_path",
@@ -122,6 +125,7 @@ def engine_of(
         turn_seconds=TURN_SECONDS_OF_SERVER,
         template_env=settings.template_env,
         pending_ttl_ms=1000 * settings.pending_ttl_secs,
+        no_worker_wait_ms=1000 * settings.no_worker_wait_secs,
         worker_ttl_secs=settings.worker_ttl_secs,
         worker_lease_secs=settings.worker_lease_secs,
         public_url=settings.public_url,
@@ -185,7 +189,9 @@ class _Core:
         self.logs = Logs(self.committer, clock, self.secrets)
         self.dispatch = self._dispatch()
         self.feed = Feed(self.door.watchers, self.dispatch.hearers)
-        self.plans = Plans(store, frozenset(options.template_env), options.pending_ttl_ms)
+        self.plans = Plans(
+            store, frozenset(options.template_env), options.pending_ttl_ms, options.no_worker_wait_ms
+        )
         self.residents = Residents(
             store,
             self.door,
@@ -248,7 +254,7 @@ def parts_of(
     approvals = Approvals(store, door, runs, core.outputs)
     callbacks = Callbacks(store, clock, door, runs, core.waiters, core.outputs, gate)
     deliver = partial(callbacks.deliver, by="poll")
-    polling = Polling(clock, door, runs, registry.guard, deliver, polls_max=core.polls_max)
+    polling = Polling(store, clock, door, runs, registry, deliver, polls_max=core.polls_max)
     memory = Memory(clock, door, core.dispatch, core.workers, core.waiters)
     queries = Queries(store, core.plans, memory, core.options.artefacts)
     outbox = Outbox(store, clock, core.committer, queries, registry, core.secrets, manual_clock=manual_clock)
@@ -258,6 +264,7 @@ def parts_of(
     kinds = _kinds(core, starts, runs, queries, fires)
     schedules.watchers.append(kinds)
     wakes = _wakes(core, polling, outbox)
+    supplies = Supplies(core.ownership, core.workers)
     nodes = Nodes(store, core.committer, door, runs, wakes.fill)
     upkeep = _upkeep(core)
     return Parts(
@@ -269,7 +276,9 @@ def parts_of(
         fatal_runs=core.fatal_runs,
         door=door,
         effects=_effects(core, callbacks, polling, outbox, fires, kinds),
-        services=_services(core, plugins, outbox, upkeep, polling, callbacks, wakes, nodes, fires, kinds),
+        services=_services(
+            core, plugins, outbox, upkeep, polling, callbacks, wakes, supplies, nodes, fires, kinds
+        ),
         commands=Commands(
             store,
             clock,
@@ -279,7 +288,7 @@ def parts_of(
             runs,
             approvals,
             callbacks,
-            Planning(starts, registry, core.options.template_env),
+            Planning(starts, registry, core.options.template_env, core.workers.is_served),
         ),
         queries=queries,
         memory=memory,
@@ -332,7 +341,6 @@ def _wakes(core: _Core, polling: Polling, outbox: Outbox) -> Wakes:
         core.ownership,
         core.alarms,
         polling,
-        has_tool=core.registry.has,
         on_set_back=outbox.set_clock,
     )
 
@@ -403,6 +411,7 @@ def _services(
     polling: Polling,
     callbacks: Callbacks,
     wakes: Wakes,
+    supplies: Supplies,
     nodes: Nodes,
     fires: Fires,
     kinds: Kinds,
@@ -431,6 +440,7 @@ def _services(
         callbacks,
         kinds,
         wakes,
+        supplies,
         nodes,
         fires,
     ]

@@ -22,7 +22,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from holdfast.deliveries.destinations import letters_of
+from holdfast.deliveries.destinations import callback_deliveries_of
 from holdfast.engine.codec import encode_parts, encode_row
 from holdfast.engine.decisions import Continue, Decision, FinishRun, OpenWait, Poll, StartAttempt, StopAttempt
 from holdfast.engine.effects import Effect, KeyWork
@@ -51,7 +51,7 @@ from holdfast.runtime.resident_run import (
     ResidentRun,
     key_entry,
     may_evict,
-    needed_tools,
+    needs_of,
     schedule_end,
     wait_opened,
     wake_at_of,
@@ -72,6 +72,9 @@ from holdfast.values import TERMINAL, Millis, RunNo
 log = logging.getLogger("holdfast")
 
 ANY_TIME: Final = Millis(0)
+CONTINUED_AT_ONCE: Final = (
+    3  # runs whose split decision goes on in one turn of the loop, each about 10 ms of work
+)
 
 KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
 
@@ -143,6 +146,8 @@ class Door:
         self._idle: list[Reply] = []
         self._begun = self._over = 0  # commits
         self._followers: list[Reply] = []  # notified whenever a commit is done
+        self._split: dict[RunNo, ResidentRun] = {}  # runs whose decision was split, with the rest durable
+        self._continues = False  # whether some of them have their turn soon
 
     def connect(self, handler: EffectHandler, process: Process) -> None:
         """Set the handler that carries decisions out. Its parts apply events to the door, so they are created after
@@ -277,8 +282,10 @@ class Door:
     def release(self, resident: ResidentRun) -> None:
         """Release a run. It is due at once, so that the next process claims it."""
         run = resident.run
-        wake_at = run.wake_at if run.status == "waiting" or resident.needs else run.at
-        self._batch.changes[run.no] = RunChange(run.status, False, resident.epoch, wake_at, resident.needs)
+        is_waiting = run.status == "waiting"
+        needs = needs_of(resident) if resident.lacks and is_waiting else None
+        wake_at = run.wake_at if is_waiting else run.at
+        self._batch.changes[run.no] = RunChange(run.status, False, resident.epoch, wake_at, needs)
         self.residents.pop(run.no, None)
         self._schedule()
 
@@ -289,7 +296,7 @@ class Door:
 
     async def drained(self) -> None:
         """Wait until everything applied so far is durable or refused."""
-        while (self._in_flight or not self._is_empty()) and not self.committer.is_shut:
+        while (self._in_flight or self._split or not self._is_empty()) and not self.committer.is_shut:
             reply: Reply = asyncio.get_running_loop().create_future()
             self._idle.append(reply)
             self._schedule()
@@ -312,15 +319,18 @@ class Door:
 
     def _change(self, resident: ResidentRun, at: Millis) -> None:
         run = resident.run
-        needs, is_over = needed_tools(resident) if resident.lacks_tool else None, run.over
-        parked = is_over or (self.parks and may_evict(run, at, needs))
-        resident.is_settled = run.status == "running" and not (parked or resident.lacks_tool)
+        needs, is_over = None, run.over
+        if resident.lacks and run.status == "waiting":  # it visits all steps, so not while others move
+            needs = needs_of(resident)
+            resident.lacks = needs is not None
+        parked = is_over or (self.parks and may_evict(run, at))
+        resident.is_settled = run.status == "running" and not (parked or resident.lacks)
         if run.status == resident.status and resident.owned and not parked:
             return
         finished_at = run.at if is_over else None
         wake_at = wake_at_of(run) if parked and not is_over else None
         if is_over and run.destinations:
-            self._batch.letters += letters_of(run)
+            self._batch.callback_deliveries += callback_deliveries_of(run)
         if is_over and self.ends is not None:
             self._batch.firings += self.ends(resident)
         if is_over and resident.schedule is not None and run.status != "cancelled":
@@ -328,7 +338,7 @@ class Door:
         self._batch.changes[run.no] = RunChange(
             run.status, not parked, run.epoch, wake_at, needs, finished_at
         )
-        resident.status, resident.owned, resident.needs = run.status, not parked, needs
+        resident.status, resident.owned = run.status, not parked
 
     def _snapshot(self, resident: ResidentRun) -> None:
         parts = encode_parts(resident.run)
@@ -376,7 +386,7 @@ class Door:
             self._drop(Batch(), [], StoreUnavailable("the database cannot be written now; try again"))
         elif not self._is_empty():
             self._schedule()
-        else:
+        elif not self._split:
             self._notify_idle()
 
     def _apply_verdicts(self, batch: Batch) -> None:
@@ -430,6 +440,8 @@ class Door:
                 self._park(resident)
             if reply is not None:
                 _answer(reply, None)
+        if self._split and not self._continues:
+            self._continue_split()
         # once per run and batch, because examining all timers of a run is expensive
         for resident in moved.values():
             handler.committed(resident)
@@ -454,7 +466,7 @@ class Door:
             case StopAttempt(path=path):
                 self.handler.stop_attempt(resident.run.no, path)
             case Continue():
-                self.apply(resident, Continued())
+                self._split[resident.run.no] = resident
             case OpenWait(path, "callback", task_id):
                 self.handler.paused(resident, path, task_id)
             case Poll(path, attempt):
@@ -462,6 +474,19 @@ class Door:
             case FinishRun():
                 self.residents.pop(resident.run.no, None)
                 self.handler.run_ended(resident)
+
+    def _continue_split(self) -> None:
+        """Continue some of the runs whose decision was split, each once: the event takes up all that is left of the run. The rest
+        have their turn after other tasks."""
+        for no in list(self._split)[:CONTINUED_AT_ONCE]:
+            resident = self._split.pop(no)
+            if self.residents.get(no) is resident:
+                self.apply(resident, Continued())
+        self._continues = bool(self._split)
+        if self._continues:
+            asyncio.get_running_loop().call_soon(self._continue_split)
+        elif not self._in_flight and self._is_empty():
+            self._notify_idle()
 
     def _park(self, resident: ResidentRun) -> None:
         """Evict a run that its last row released, unless a new event has been applied since."""

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Final, TypeVar
 
 import msgspec
 
 from holdfast.engine.codec import (
     blob_of,
-    decode_parts,
     decode_row,
+    decode_state,
     has_blobs,
-    put_blobs,
-    referenced_blobs,
+    put_outputs,
+    references,
     with_output,
 )
 from holdfast.engine.decisions import Decision
@@ -30,33 +30,46 @@ from holdfast.values import Millis, RunNo
 
 Part = TypeVar("Part", bound=msgspec.Struct)
 
-ROWS_AT_A_TIME: Final = 200  # some milliseconds
+# Rows and decisions that are folded in one turn of the loop, and bytes of their text: some milliseconds.
+TURN_WORK: Final = 1_000
+TURN_BYTES: Final = 1024 * 1024
+
+GiveWay = Callable[[], Awaitable[None]]
 
 
-async def load_run(store: Store, stored: Stored) -> Run:
-    """The run as of its last row, with every value that it needs at hand."""
-    run = await _from_snapshot(store, stored) if stored.parts else new_run(stored.row)
-    await replay(store, run, stored.rows)
+async def give_way() -> None:
+    """Let other tasks have their turn."""
+    await asyncio.sleep(0)
+
+
+async def load_run(store: Store, stored: Stored, give_way: GiveWay | None = None) -> Run:
+    """The run as of its last row, with every value that it needs at hand. `give_way` is awaited between two pieces of a long
+    one; without it, the run is folded in one turn of the loop."""
+    run = await _from_snapshot(store, stored, give_way) if stored.parts else new_run(stored.row)
+    await replay(store, run, stored.rows, give_way)
     return run
 
 
 async def load_run_in_turns(store: Store, stored: Stored) -> Run:
-    """The same for a look: other work gets its turn between two pieces of what came after the snapshot.
+    """The same for a look: other work gets its turn between two pieces.
 
     A run that processes died of is not folded to be looked at: that may be what they died of.
     """
     if (aside := await set_aside_of(store, stored.row.no)) is not None:
         raise RunSetAside(f"the run was set aside: {aside.reason}; {aside.retry}")
-    run = await _from_snapshot(store, stored) if stored.parts else new_run(stored.row)
-    for start in range(0, len(stored.rows), ROWS_AT_A_TIME):
-        await replay(store, run, stored.rows[start : start + ROWS_AT_A_TIME])
-        await asyncio.sleep(0)
-    return run
+    return await load_run(store, stored, give_way)
 
 
-async def _from_snapshot(store: Store, stored: Stored) -> Run:
-    run = decode_parts(stored.parts)
-    await fetch_blobs(store, run)
+async def _from_snapshot(store: Store, stored: Stored, give_way: GiveWay | None) -> Run:
+    run = decode_state(stored.parts[0][1])
+    for _, body in stored.parts[1:]:  # each is about as much as one turn may take
+        if give_way is not None:
+            await give_way()
+        put_outputs(run, body)
+    if any(has_blobs(body) for _, body in stored.parts):
+        if give_way is not None:
+            await give_way()
+        await _fetch_blobs(store, run)
     return run
 
 
@@ -64,11 +77,24 @@ def new_run(row: RunRow) -> Run:
     return Run(row.no, row.id, row.version, row.tenant)
 
 
-async def replay(store: Store, run: Run, rows: Iterable[ReadRow], *, keep_all: bool = False) -> None:
+async def replay(
+    store: Store,
+    run: Run,
+    rows: Iterable[ReadRow],
+    give_way: GiveWay | None = None,
+    *,
+    keep_all: bool = False,
+) -> None:
     """Fold rows. With `keep_all` nothing finished is forgotten: for looking at a run, not for going on with it."""
+    work = size = 0
     for seq, epoch, at, _, body in rows:
         assert seq == run.seq + 1, f"the journal of run {run.id} has a gap before row {seq}"
+        if give_way is not None and (work > TURN_WORK or size > TURN_BYTES):
+            await give_way()
+            work = size = 0
         event, decisions = decode_row(body)
+        work += 1 + len(decisions)
+        size += len(body)
         if has_blobs(body):  # fold counts bytes: it must see what was there when the row was written
             event = await _with_blobs(store, run.no, event)
             decisions = [await _with_blobs(store, run.no, decision) for decision in decisions]
@@ -99,9 +125,12 @@ async def _whole_outcomes(store: Store, no: RunNo, taken: dict[str, Outcome]) ->
     return {path: with_output(one, await whole(store, no, one.output)) for path, one in taken.items()}
 
 
-async def fetch_blobs(store: Store, run: Run) -> None:
-    """Put the text of large values in the place of the references that a snapshot holds."""
-    put_blobs(run, {sha256: await store.blob(run.no, sha256) for sha256 in referenced_blobs(run)})
+async def _fetch_blobs(store: Store, run: Run) -> None:
+    """Put large values in the place of the references that a snapshot holds."""
+    found = list(references(run))
+    values = {sha256: msgspec.Raw(await store.blob(run.no, sha256)) for sha256 in dict(found)}
+    for sha256, put in found:
+        put(values[sha256])
 
 
 async def whole(store: Store, no: RunNo, value: msgspec.Raw) -> msgspec.Raw:

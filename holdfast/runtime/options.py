@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.execution.dispatcher import ATTEMPTS_MAX, THREADS_MAX, TURN_SECONDS
-from holdfast.plan.graph import PENDING_TTL_MS
+from holdfast.plan.graph import NO_WORKER_WAIT_MS, PENDING_TTL_MS
 from holdfast.store.artefacts import Artefacts
 from holdfast.tools.secrets import Secrets
 from holdfast.workers.service import LEASE_SECS, TTL_SECS
@@ -26,6 +26,7 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     resident_max: int | None = None  # the limit of that name
     template_env: Collection[str] = ()
     pending_ttl_ms: int = PENDING_TTL_MS
+    no_worker_wait_ms: int = NO_WORKER_WAIT_MS
     worker_ttl_secs: float = TTL_SECS
     worker_lease_secs: float = LEASE_SECS
     public_url: str | None = None

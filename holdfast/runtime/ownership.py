@@ -16,13 +16,13 @@ from typing import Final
 
 import msgspec
 
-from holdfast.engine.events import Adopted, StepPaused
+from holdfast.engine.events import Adopted, StepPaused, Supplied
 from holdfast.errors import HoldfastError, Refused
 from holdfast.execution.dispatcher import Dispatch
 from holdfast.runtime.door import Door
 from holdfast.runtime.fatal_runs import FatalRuns
 from holdfast.runtime.resident import Residents
-from holdfast.runtime.resident_run import ResidentRun
+from holdfast.runtime.resident_run import SERVICE, ResidentRun, lacking, need_of
 from holdfast.runtime.service import Service
 from holdfast.runtime.waiters import set_aside_error
 from holdfast.store.base import Store
@@ -34,6 +34,7 @@ log = logging.getLogger("holdfast")
 
 ADOPT_BATCH: Final = 500  # runs taken up between two looks at the loop
 
+SUPPLIED_AT_ONCE: Final = 100  # steps that one row starts
 LOSSES_LOGGED_MAX: Final = 10  # of one run
 LARGE_BYTES: Final = 64 * 1024  # of a run that takes some milliseconds to take up
 LOADED_AT_ONCE: Final = 50  # of those that are due, with the same questions
@@ -107,16 +108,46 @@ class Ownership(Service):
             await self._door.drained()
             after = found[-1]
 
-    async def supply(self, has: Callable[[str], bool]) -> None:
-        """Take up the runs that wait for a tool which this node has."""
-        after = RunNo(0)
-        while found := await self._store.in_need(after, ADOPT_BATCH):
-            for no, needs in found:
-                if no not in self.held and all(map(has, msgspec.json.decode(needs, type=list[str]))):
-                    with suppress(OwnedElsewhere):
-                        await self.adopt(no)
-            await self._door.drained()
-            after = found[-1][0]
+    async def supply(self, after: RunNo) -> RunNo | None:
+        """Continue runs that lack a tool or worker which is there now, in memory and in the store. Return where to go on, if there
+        are more in the store; there may be no room for them yet."""
+        for resident in list(self._door.residents.values()) if not after else ():
+            if resident.lacks and self.drives(resident.run.no):
+                self.supplied(resident)
+        if not self.drives_all:
+            return None
+        found = await self._store.in_need(after, ADOPT_BATCH)
+        for no, tenant, needs in found:
+            if self.room <= 0:
+                return after
+            if no not in self.held and any(
+                self._is_there(tenant, need) for need in msgspec.json.decode(needs)
+            ):
+                with suppress(OwnedElsewhere):
+                    woken = await self.wake(no)
+                    if woken is not None and not woken.run.over:
+                        self.supplied(woken)
+            after = no
+        await self._door.caught_up()
+        return after if len(found) == ADOPT_BATCH else None
+
+    def supplied(self, resident: ResidentRun) -> None:
+        """Start the steps of a run whose tool or worker is there now."""
+        if not resident.lacks:
+            return
+        tenant = resident.run.tenant
+        paths = [
+            path
+            for path, step in lacking(resident)
+            if step.state == "waiting" and self._is_there(tenant, need_of(resident.plan, path, step))
+        ]
+        for at in range(0, len(paths), SUPPLIED_AT_ONCE):
+            self._door.apply(resident, Supplied(paths[at : at + SUPPLIED_AT_ONCE]))
+
+    def _is_there(self, tenant: str, need: str) -> bool:
+        if need.startswith(SERVICE):
+            return self._dispatch.workers.is_served(tenant, need.removeprefix(SERVICE))
+        return self._dispatch.registry.has(need)
 
     async def fill(self, now: Millis, fire: Callable[[RunNo], None], held_back: int) -> bool:
         """Take up as many runs as there is room for: first what was left behind, then what is due. Was there any?
@@ -239,6 +270,7 @@ class Ownership(Service):
         if drive:
             for path, attempt in answered:
                 self._door.apply(resident, StepPaused(path, attempt, ""))
+            self.supplied(resident)
         if held:
             self._dispatch.rejoin(resident)
         return resident

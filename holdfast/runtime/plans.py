@@ -19,14 +19,14 @@ import msgspec
 from holdfast import limits
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.plan.compile import Resolved, compile_definition, names_used
-from holdfast.plan.graph import PENDING_TTL_MS, Plan
+from holdfast.plan.graph import NO_WORKER_WAIT_MS, PENDING_TTL_MS, Plan
 from holdfast.runtime.remembered import Remembered
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.flow_nodes import placed
 from holdfast.spec.inputs import Inputs
 from holdfast.spec.notation import Definition, definition_from, definition_from_stored, definition_from_text
 from holdfast.spec.read import plain_text, text_of
-from holdfast.spec.steps import walk
+from holdfast.spec.steps import every_step
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Version
@@ -73,9 +73,14 @@ class Known(msgspec.Struct):
 
 class Plans:
     def __init__(
-        self, store: Store, template_env: Collection[str] = (), pending_ttl_ms: int = PENDING_TTL_MS
+        self,
+        store: Store,
+        template_env: Collection[str] = (),
+        pending_ttl_ms: int = PENDING_TTL_MS,
+        no_worker_wait_ms: int = NO_WORKER_WAIT_MS,
     ) -> None:
-        self._store, self._template_env, self._pending_ttl_ms = store, template_env, pending_ttl_ms
+        self._store, self._template_env = store, template_env
+        self._pending_ttl_ms, self._no_worker_wait_ms = pending_ttl_ms, no_worker_wait_ms
         self._by_text: Remembered[tuple[str | bytes, str, str | None], Definition] = Remembered(
             count_max=DEFINITIONS_REMEMBERED_MAX, bytes_max=TEXT_BYTES_REMEMBERED_MAX
         )
@@ -124,7 +129,7 @@ class Plans:
     async def _in_turns(self, work: Callable[[Plans], T]) -> T:
         """Process a large definition in a thread. The thread uses caches of its own, which are merged into these
         afterwards."""
-        apart = Plans(self._store, self._template_env, self._pending_ttl_ms)
+        apart = Plans(self._store, self._template_env, self._pending_ttl_ms, self._no_worker_wait_ms)
         made = await in_pool(_READER, lambda: work(apart))
         self._by_text.add(apart._by_text)
         self._known.add(apart._known)
@@ -231,7 +236,9 @@ class Plans:
 
     def _compiled(self, whole: Resolved) -> Plan:
         plan = compile_definition(whole.spec, whole.uses)
-        return msgspec.structs.replace(plan, pending_ttl_ms=self._pending_ttl_ms)
+        return msgspec.structs.replace(
+            plan, pending_ttl_ms=self._pending_ttl_ms, no_worker_wait_ms=self._no_worker_wait_ms
+        )
 
     async def spec_of(self, version: str, definition: str) -> Definition:
         """A stored definition as a record; the same record each time, so that its plan is found by identity."""
@@ -248,7 +255,7 @@ class Plans:
 
     async def again(self, tenant: str, version: str) -> Ready:
         """What another run of a stored version needs."""
-        whole = await self._stored_whole(tenant, version)
+        whole = await self.whole(tenant, version)
         return self._ready(whole) if version in self._by_version else await self._ready_in_turns(whole)
 
     async def of_version(self, tenant: str, version: str) -> Plan:
@@ -258,14 +265,15 @@ class Plans:
                 plan = self._by_version.get(version) or (await self.again(tenant, version)).plan
         return plan
 
-    async def _stored_whole(self, tenant: str, version: str) -> Resolved:
+    async def whole(self, tenant: str, version: str) -> Resolved:
+        """A stored version with those that it names."""
         found = await self._store.definition(tenant, version)
         assert found is not None, f"the definition {version} of a stored run is missing"
         definition, uses = found
         versions = msgspec.json.decode(uses, type=dict[str, str]) if uses else {}
         return Resolved(
             await self.spec_of(version, definition),
-            {name: await self._stored_whole(tenant, used) for name, used in versions.items()},
+            {name: await self.whole(tenant, used) for name, used in versions.items()},
         )
 
     def store_with(self, batch: Batch, tenant: str, whole: Resolved, version: str, now: Millis) -> None:
@@ -278,10 +286,21 @@ class Plans:
         uses = msgspec.json.encode(whole.versions).decode() if whole.uses else None
         spec = whole.spec
         batch.versions.append(Version(tenant, version, spec.name, spec.stored().decode(), now, uses))
+        if (text := text_as_written(spec)) is not None:
+            batch.sources.append((text, tenant, version))
 
     def is_durable(self, tenant: str, version: str) -> None:
         if (tenant, version) not in self._stored:
             self._stored.put((tenant, version), True, 1)
+
+
+def text_as_written(spec: Definition) -> str | None:
+    """The text that a definition was read from; None if it was given as data, or under another name than it says."""
+    document = spec.origin.document
+    if document is None or document.data.get("name") != spec.name:
+        return None
+    text = document.text
+    return text if isinstance(text, str) else text.decode()
 
 
 def _size(whole: Resolved) -> int:
@@ -295,7 +314,9 @@ def _from_stored(definition: str) -> Definition:
 
 
 def _is_long(spec: Definition) -> bool:
-    parts: Iterator[object] = placed(spec.graph) if isinstance(spec, FlowSpec) else walk(spec.steps)
+    parts: Iterator[object] = (
+        placed(spec.graph) if isinstance(spec, FlowSpec) else (step for _, step in every_step(spec))
+    )
     return next(islice(parts, LONG_STEPS, None), None) is not None
 
 

@@ -18,16 +18,16 @@ import msgspec
 
 from holdfast import limits
 from holdfast.engine.codec import decode_row
-from holdfast.engine.decisions import Decision, OpenScope, SetVar, Take
+from holdfast.engine.decisions import Decision, OpenScope, SetVar, Take, Undo
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import Event, Outcome, RunStarted
 from holdfast.engine.state import Run, beneath
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound
-from holdfast.plan.graph import END, FAIL, Block, Choice, FanOut, Nested, Node, Plan
+from holdfast.plan.graph import END, FAIL, Block, Choice, FanOut, Joint, Nested, Node, Plan
 from holdfast.runtime.load import whole
 from holdfast.spec.problems import did_you_mean
-from holdfast.store.base import Store
-from holdfast.values import NULL, base_of, encode, scope_of, split, written
+from holdfast.store.base import PIECE_BYTES, Store
+from holdfast.values import NULL, base_of, encode, join, scope_of, split, written
 from holdfast.views.outputs import JOURNAL_PAGE, whole_run
 from holdfast.views.steps import Steps, StepView
 
@@ -60,7 +60,7 @@ class Restart(NamedTuple):
 async def restart(store: Store, plan: Plan, run: Run, again: Again) -> Restart:
     """Compute the start of a rerun of a finished run; raises if the rerun cannot start as requested."""
     if again.is_whole:
-        return Restart({}, None, {}, [], [node.name for node in plan.root.nodes.values()])
+        return Restart({}, None, {}, [], [node.name for node in plan.root.main.values()])
     if len(again.paths) > limits.now.rerun_paths_max:
         raise LimitExceeded(
             "rerun_paths_max", f"a rerun may name at most {limits.now.rerun_paths_max:,} paths"
@@ -70,7 +70,8 @@ async def restart(store: Store, plan: Plan, run: Run, again: Again) -> Restart:
         _check_known(plan, run, path)
     past = Past(plan, named, failed=again.failed)
     await past.read(store, run)
-    chosen = past.targets(run)
+    # What was undone must be done again before anything that may rely on it.
+    chosen = list(dict.fromkeys([*past.targets(run), *past.undone]))
     cut = _Cut(past, chosen)
     taken = await _taken_over(store, run, past, cut)
     for frame in cut.graphs:
@@ -97,12 +98,13 @@ class Past(Steps):
         super().__init__(every=failed)
         self.plan, self._named, self._only_failed = plan, named, failed
         self.values: dict[str, msgspec.Raw] = {}  # the result of choices, also where their block failed
+        self.undone: list[str] = []  # steps whose compensation was started
         self._around = {scope for path in named for scope in _scopes_of(path)}
         self._known: dict[str, bool] = {"": True}
 
     async def read(self, store: Store, run: Run) -> None:
         after = 0
-        while rows := await store.journal(run.no, after, JOURNAL_PAGE):
+        while rows := await store.journal(run.no, after, JOURNAL_PAGE, PIECE_BYTES):
             self.take_rows(rows)
             after = rows[-1][0]
             await asyncio.sleep(0)
@@ -111,6 +113,8 @@ class Past(Steps):
         for order in decisions:
             if isinstance(order, OpenScope) and order.value != NULL:
                 self.values[order.path] = order.value
+            elif isinstance(order, Undo):
+                self.undone.append(self._entered(order.path))
         return super().take(event, decisions, at)  # type: ignore[arg-type]
 
     def _remembers(self, step: StepView) -> bool:
@@ -148,9 +152,18 @@ class Past(Steps):
     def _failed(self, run: Run) -> list[str]:
         """The innermost failed steps; for a run that did not complete, also the steps during which it was stopped."""
         ends = ("failed",) if run.status == "completed" else ("failed", "cancelled")
-        found = {step.path for step in self.by_path.values() if step.status in ends}
+        ended = [step for step in self.by_path.values() if step.status in ends and not step.undoes]
+        found = {path for step in ended if (path := self._owner(step.path)) is not None}
         causes = {scope for path in found for scope in _scopes_of(path)}
         return [path for path in found if path not in causes]
+
+    def _owner(self, path: str) -> str | None:
+        """The step itself, or the one whose end it handles; None if that is the run."""
+        frame, tail = split(path)
+        part = self.plan.block(frame).parts.get(base_of(tail))
+        while part is not None:
+            path, part = join(frame, part[0]), self.plan.block(frame).parts.get(part[0])
+        return path if split(path)[1] else None
 
     def _entered(self, path: str) -> str:
         """The step itself, or the outermost enclosing scope that a rerun cannot start inside."""
@@ -158,6 +171,14 @@ class Past(Steps):
             if self._why_closed(scope) is not None:
                 return scope
         return path
+
+    def is_handler(self, path: str) -> bool:
+        """Whether a step handles a failure, or is inside of one that does. The step that failed has its outcome."""
+        for inner in (path, *_scopes_of(path)):
+            frame, tail = split(inner)
+            if self.plan.block(frame).parts.get(base_of(tail), ("", ""))[1] == "on_error":
+                return True
+        return False
 
     def _why_closed(self, scope: str) -> str | None:
         """Why a rerun cannot start inside a scope; None if it can."""
@@ -170,15 +191,22 @@ class Past(Steps):
         for scope in _scopes_of(path):
             if (why := self._why_closed(scope)) is not None:
                 raise InvalidInputs(f"step {path!r} cannot be the first step: {why}; start with {scope!r}")
+        for inner in (path, *_scopes_of(path)):
+            if scope_of(inner)[1] is None and (owner := self._owner(inner)) != inner:
+                whose = "the run" if owner is None else repr(owner)
+                hint = "" if owner is None else f"; start with {owner!r}"
+                raise InvalidInputs(
+                    f"step {path!r} cannot be the first step: it handles the end of {whose}{hint}"
+                )
         if path in self.by_path or self._is_child(path, of_past=True):
             return
         if path not in self.plan.root.nodes or self.plan.has_vars:
             raise InvalidInputs(f"step {path!r} cannot be the first step: run {run.id} never reached it")
-        for name, node in self.plan.root.nodes.items():
+        for name, node in self.plan.root.main.items():
             if name == path:
                 return
             step = self.by_path.get(name)
-            if step is None or step.status != "completed":
+            if step is None or step.status not in ("completed", "skipped"):
                 raise InvalidInputs(
                     f"step {path!r} cannot be the first step: {node.name!r} before it did not complete; "
                     "start with that one"
@@ -305,7 +333,7 @@ class _Cut:
             return False
         if step.path in self.around:  # a choice takes the same route again
             return step.is_scope and isinstance(self.past.plan.node(step.path), Choice)
-        if step.status not in ("completed", "failed"):
+        if step.status not in ("completed", "skipped", "failed"):
             return False
         if step.status == "failed":
             # A failed scope is entered again only to complete: the step that made it fail is repeated too.
@@ -327,7 +355,7 @@ class _Cut:
     # ------------------------------------------------------------------------------------------ for people
 
     def _top(self) -> list[str]:
-        return [name for name in self.past.plan.root.nodes if name not in self.around]
+        return [name for name in self.past.plan.root.main if name not in self.around]
 
     def copied(self) -> list[str]:
         nodes, steps = self.past.plan.root.nodes, self.past.by_path
@@ -335,7 +363,7 @@ class _Cut:
 
     def runs(self) -> list[str]:
         """The top-level steps that run; a step that runs only in part is replaced by the targets inside it."""
-        names, nodes, done = [], self.past.plan.root.nodes, set(self.copied())
+        names, nodes, done = [], self.past.plan.root.main, set(self.copied())
         for name, node in nodes.items():
             if name in self.around:
                 names += [path for path in self.targets if beneath(name, path)]
@@ -354,7 +382,7 @@ async def _taken_over(store: Store, run: Run, past: Past, cut: _Cut) -> dict[str
     gathered: Draft | None = None
     firsts = _first_of_choices(past)
     for path, step in past.by_path.items():
-        if cut.is_passed_over(path) or not cut.outcome(step):
+        if step.undoes or cut.is_passed_over(path) or not cut.outcome(step) or past.is_handler(path):
             continue
         node = past.plan.node(path)
         if cut.is_inside_of_taken(path) or (step.status == "completed" and _is_entered(node, step)):
@@ -362,6 +390,9 @@ async def _taken_over(store: Store, run: Run, past: Past, cut: _Cut) -> dict[str
         to = firsts.get(path) if isinstance(node, Choice) and step.is_scope else None
         if step.status == "failed" and path not in cut.around:
             taken[cut.renamed(path)] = Outcome(error=step.error)
+            continue
+        if step.status == "skipped":
+            taken[cut.renamed(path)] = Outcome(skipped=True)
             continue
         if step.joined and gathered is None:
             gathered = Draft(past.plan, await whole_run(store, run), run.at)
@@ -434,7 +465,7 @@ async def _vars_before(
     first = cut.graphs[inner]
     moment = _Moment(plan, frame, inner, first)
     after = 0
-    while not moment.is_there and (rows := await store.journal(run.no, after, JOURNAL_PAGE)):
+    while not moment.is_there and (rows := await store.journal(run.no, after, JOURNAL_PAGE, PIECE_BYTES)):
         after = rows[-1][0]
         for *_, body in rows:
             moment.take(*decode_row(body))
@@ -503,11 +534,11 @@ def reached_from(plan: Plan, name: str) -> list[str]:
         name = todo.pop()
         if name not in seen and name != END:
             seen.add(name)
-            todo.extend(_next_of(plan.root.nodes[name]))
-    return [node.name for name, node in plan.root.nodes.items() if name in seen]
+            todo.extend(_next_of(plan.root.nodes.get(name) or plan.root.joints[name]))
+    return [node.name for name, node in plan.root.main.items() if name in seen]
 
 
-def _next_of(node: Node) -> list[str]:
+def _next_of(node: Node | Joint) -> list[str]:
     routes = node.routes
     named = [route for route in (routes.ok, routes.error, routes.timeout) if route is not FAIL]
-    return named if node.post is None else [*named, *node.post.routes.values()]
+    return named if isinstance(node, Joint) or node.post is None else [*named, *node.post.routes.values()]

@@ -12,13 +12,14 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
+from holdfast.engine.state import Run
 from holdfast.errors import Unavailable
 from holdfast.runtime.door import Door
 from holdfast.runtime.fatal_runs import LOADED, LOADING, FatalRuns
 from holdfast.runtime.load import load_run
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.remembered import Remembered
-from holdfast.runtime.resident_run import ResidentRun
+from holdfast.runtime.resident_run import ResidentRun, lacking
 from holdfast.store.base import Store
 from holdfast.store.ownership import Claim
 from holdfast.store.records import Stored
@@ -144,19 +145,31 @@ class Residents:
         return None if stored is None else await self._folded(stored)
 
     async def _folded(self, stored: Stored) -> ResidentRun:
-        plan, no = await self._plans.of_version(stored.row.tenant, stored.row.version), stored.row.no
-        now = self._fatal_runs.mark.now
-        if no in self._fatal_runs.watched:
-            self._fatal_runs.begins(no, LOADING)
-        now[LOADED] = no
-        try:
-            run = await load_run(self._store, stored)
-        finally:
-            now[LOADED] = 0
+        plan = await self._plans.of_version(stored.row.tenant, stored.row.version)
+        run = await self._load_marked(stored)
         resident = ResidentRun(run, plan, owned=False, status=stored.row.status, trace=stored.trace)
         resident.schedule, resident.slot = stored.row.schedule, stored.row.slot or ""
-        resident.lacks_tool = run.active > 0 and any(step.reason == "no_tool" for step in run.steps.values())
+        resident.lacks = any(lacking(resident))
         resident.journal_bytes = sum([len(row[-1]) for row in stored.rows])
         if stored.parts:
             resident.snapshot_at = max(resident.snapshot_at, len(stored.parts[0][1]))
         return resident
+
+    async def _load_marked(self, stored: Stored) -> Run:
+        """Load a run in turns, each with its number in the mark. One that is watched is loaded in one turn, because the next turn
+        counts as proof that the process survived it."""
+        no, now = stored.row.no, self._fatal_runs.mark.now
+
+        async def give_way() -> None:
+            now[LOADED] = 0
+            await asyncio.sleep(0)
+            now[LOADED] = no
+
+        is_watched = no in self._fatal_runs.watched
+        if is_watched:
+            self._fatal_runs.begins(no, LOADING)
+        now[LOADED] = no
+        try:
+            return await load_run(self._store, stored, None if is_watched else give_way)
+        finally:
+            now[LOADED] = 0

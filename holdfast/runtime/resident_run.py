@@ -5,17 +5,19 @@ Pure: reads a run and makes records. Does not know when a row is committed (door
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import msgspec
 
 from holdfast.engine.effects import KeyWork, WaitWork
-from holdfast.engine.state import Run
+from holdfast.engine.state import LACKS, Run, Step
 from holdfast.plan.graph import Call, Plan
 from holdfast.store.records import KeyEnd, KeyName, ScheduleEnd, WaitOpened
 from holdfast.values import Millis, Status
 
 EVICT_MS: Final = 5_000  # a run whose next timer is later than this is evicted
+SERVICE: Final = "service:"  # before the name of a service that steps need; no tool has such a name
 ERROR_CHARS_MAX: Final = 500  # of the last error that a schedule shows
 # a snapshot is due after this much journal, and after as much as the last snapshot has
 SNAPSHOT_BYTES: Final = 1024 * 1024
@@ -29,8 +31,7 @@ class ResidentRun:
         "is_elsewhere",
         "is_settled",
         "journal_bytes",
-        "lacks_tool",
-        "needs",
+        "lacks",
         "owned",
         "plan",
         "run",
@@ -47,8 +48,7 @@ class ResidentRun:
         self.trace = trace  # the traceparent with which it was started
         self.schedule: str | None = None  # the schedule that started it, if it counts against a limit
         self.slot = ""
-        self.needs: str | None = None
-        self.lacks_tool = False  # a step was given back because its tool is not registered here
+        self.lacks = False  # a step was given back because its tool, or a worker for it, is not there
         # the row says that this process owns the run and that it is running, so it needs no update
         self.is_settled = False
         self.is_elsewhere = False  # a copy to read: another node drives the run, and events for it are mail
@@ -92,18 +92,37 @@ def schedule_end(resident: ResidentRun, schedule: str) -> ScheduleEnd:
     return ScheduleEnd(run.no, run.tenant, schedule, resident.slot, error)
 
 
-def needed_tools(resident: ResidentRun) -> str | None:
-    """The tools that a run waits for; none if it also waits for something else."""
-    run = resident.run
-    if not run.active or run.over:
-        return None
-    targets = set()
-    for path, one in run.steps.items():
-        if one.state == "running" or one.state == "ready" and one.reason != "no_tool":
-            return None
-        if one.state == "ready":
-            targets.add(resident.plan.node(path).target)  # type: ignore[union-attr]  # only calls are given back
-    return msgspec.json.encode(sorted(targets)).decode() if targets else None
+def need_of(plan: Plan, path: str, step: Step) -> str:
+    """What a step lacks: the name of a tool, or of a service after `service:`."""
+    node = plan.node(path)
+    assert isinstance(node, Call)  # only calls are given back
+    if node.service is None:
+        return node.target
+    if not node.service.is_given:
+        return SERVICE + node.target
+    return SERVICE + _given.decode(step.inputs).service
+
+
+def lacking(resident: ResidentRun) -> Iterator[tuple[str, Step]]:
+    """The steps that wait for a tool or worker."""
+    return ((path, step) for path, step in resident.run.steps.items() if step.reason in LACKS)
+
+
+def needs_of(resident: ResidentRun) -> str | None:
+    """What the steps of a run lack: how many of them, and the oldest since when."""
+    found: dict[str, tuple[int, Millis]] = {}
+    for path, step in lacking(resident):
+        need = need_of(resident.plan, path, step)
+        count, since = found.get(need, (0, step.lacks_since))
+        found[need] = count + 1, min(since, step.lacks_since)
+    return msgspec.json.encode(found).decode() if found else None
+
+
+class _Given(msgspec.Struct):
+    service: str
+
+
+_given: Final = msgspec.json.Decoder(_Given)
 
 
 def wake_at_of(run: Run) -> Millis | None:
@@ -111,8 +130,8 @@ def wake_at_of(run: Run) -> Millis | None:
     return run.wake_at if run.begun else run.at
 
 
-def may_evict(run: Run, at: Millis, needs: str | None) -> bool:
-    if run.status not in ("waiting", "pending") and needs is None:
+def may_evict(run: Run, at: Millis) -> bool:
+    if run.status not in ("waiting", "pending"):
         return False
     wake_at = run.wake_at
     return wake_at is None or wake_at - at > EVICT_MS

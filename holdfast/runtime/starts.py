@@ -19,7 +19,9 @@ from holdfast.deliveries.destinations import destinations
 from holdfast.engine.events import Destination, RunStarted, TriggeredBy
 from holdfast.engine.state import Run
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOpen
+from holdfast.plan.compile import Resolved
 from holdfast.plan.graph import Plan
+from holdfast.runtime.apart import in_turns
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import Door
 from holdfast.runtime.gate import Gate
@@ -28,6 +30,7 @@ from holdfast.runtime.plans import Plans, Ready
 from holdfast.runtime.rerun import Again, restart
 from holdfast.runtime.resident import Residents
 from holdfast.runtime.resident_run import ResidentRun
+from holdfast.spec.inputs import Inputs
 from holdfast.spec.labels import label_problem
 from holdfast.spec.notation import Definition, path_beside
 from holdfast.spec.problems import did_you_mean
@@ -37,6 +40,7 @@ from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import DEFAULT_TENANT, TERMINAL, NotJson, RunId, RunNo, decode, encode, is_text
 
 NAMES_READ_MAX: Final = 1_000  # to suggest the closest name for an unknown one
+CHECKED_AT_ONCE_BYTES: Final = 64 * 1024  # of inputs that a schema is checked for in one turn of the loop
 MEANINGS_MAX: Final = 1_000  # published names whose definition is cached
 
 
@@ -76,6 +80,14 @@ class Begun(NamedTuple):
     no: RunNo
     run_id: RunId
     resident: ResidentRun | None  # None if an earlier request started it
+
+
+class Entered(NamedTuple):
+    """A run that the next commit writes, and what is resolved when it is durable."""
+
+    resident: ResidentRun
+    ready: Ready
+    reply: asyncio.Future[None]
 
 
 class Starts:
@@ -140,9 +152,46 @@ class Starts:
         return Begun(no, run_id, begun)
 
     async def _start(self, order: StartRun, request: tuple[str, str] | None) -> ResidentRun:
+        entered = await self._enter(order, request)
+        await entered.reply
+        return self._stored(entered)
+
+    async def start_all(self, orders: Sequence[StartRun]) -> list[Exception | None]:
+        """Start runs together, so that one commit has them; returns the error of each that was not started. None of the orders
+        has a request id."""
+        entered: list[Entered | Exception] = []
+        for order in orders:
+            try:
+                self._gate.check()
+                entered.append(await self._enter(order, None))
+            except Exception as error:  # noqa: BLE001  # it is the outcome of this order, and of no other
+                entered.append(error)
+        try:
+            return [await self._outcome(one) for one in entered]
+        except asyncio.CancelledError:
+            for one in entered:
+                if isinstance(one, Entered):
+                    one.reply.cancel()
+            raise
+
+    async def _outcome(self, one: Entered | Exception) -> Exception | None:
+        if isinstance(one, Exception):
+            return one
+        try:
+            await one.reply
+        except Exception as error:  # noqa: BLE001  # as above
+            return error
+        self._stored(one)
+        return None
+
+    async def _enter(self, order: StartRun, request: tuple[str, str] | None) -> Entered:
+        """Put a run into the next commit."""
         spec, tenant = order.definition, order.tenant
         ready = self._plans.at_hand(spec) or await self.ready(tenant, spec)
-        started = RunStarted(msgspec.Raw(encoded(ready.inputs.filled(order.inputs))), order.drive)
+        inputs = order.inputs
+        declared = ready.inputs
+        filled = declared.filled(inputs) if declared.is_plain else await _checked(declared, inputs)
+        started = RunStarted(msgspec.Raw(encoded(filled)), order.drive)
         if ready.plan.env:
             started.env = self._environment(ready.plan)
         started.destinations = destinations(spec, order.final_callbacks)
@@ -160,11 +209,15 @@ class Starts:
                 order.trigger.is_catchup,
             )
         firing = None if order.firing is None else order.firing(new)
-        return await self._begin(ready, new, started, request, order.trace, firing)
+        return self._begin(ready, new, started, request, order.trace, firing)
 
     async def ready(self, tenant: str, spec: Definition) -> Ready:
         """What runs of a definition need, with the workflows that it names as they are published now."""
         return self._plans.at_hand(spec) or await self._plans.of_any(spec, partial(self._named, tenant))
+
+    async def definition_of(self, tenant: str, version: str) -> Resolved:
+        """The definition of a run that was started before, with those that it names."""
+        return (await self._plans.again(tenant, version)).whole
 
     async def _rerun(self, order: RerunRun, request: tuple[str, str] | None) -> ResidentRun:
         row, before = await self.past(order.run_id, order.tenant)
@@ -181,7 +234,9 @@ class Starts:
             labels = {**labels, **msgspec.json.decode(row.labels, type=dict[str, str])}
         new = self._new_run(order.tenant, ready, labels)
         new.parent_job_id, new.number, new.rerun_of = row.parent_job_id, row.number, order.run_id
-        return await self._begin(ready, new, started, request)
+        entered = self._begin(ready, new, started, request)
+        await entered.reply
+        return self._stored(entered)
 
     def _new_run(self, tenant: str, ready: Ready, labels: Mapping[str, str]) -> NewRun:
         plan = ready.plan
@@ -196,7 +251,7 @@ class Starts:
             workflow=ready.whole.spec.name,
         )
 
-    async def _begin(
+    def _begin(
         self,
         ready: Ready,
         new: NewRun,
@@ -204,8 +259,8 @@ class Starts:
         request: tuple[str, str] | None,
         trace: str = "",
         firing: Firing | None = None,
-    ) -> ResidentRun:
-        """Make a run durable, with its definition and the request or the schedule that asked for it."""
+    ) -> Entered:
+        """Let the next commit write a run, with its definition and the request or the schedule that asked for it."""
         door, plan, no, tenant = self._door, ready.plan, new.no, new.tenant
         if started.destinations:
             self._check_callbacks(tenant, started)
@@ -214,8 +269,7 @@ class Starts:
         )
         if new.schedule is not None:
             resident.schedule, resident.slot = new.schedule, new.slot or ""
-        is_stored = ready.stored_for == tenant
-        if not is_stored:
+        if ready.stored_for != tenant:
             self._plans.store_with(door.batch, tenant, ready.whole, plan.version, new.created_at)
         if trace and not (door.is_stalled or door.is_over):
             door.batch.traces.append((no, trace))
@@ -225,10 +279,15 @@ class Starts:
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asked = None if request is None else Request(tenant, *request, no, new.created_at)
         door.begin(resident, new, started, reply, asked, firing)
-        await reply
-        if not is_stored:
-            ready.stored_for = tenant
-            self._plans.is_durable(tenant, plan.version)
+        return Entered(resident, ready, reply)
+
+    def _stored(self, entered: Entered) -> ResidentRun:
+        """A run is durable, and so is its definition."""
+        resident, ready, _ = entered
+        run = resident.run
+        if ready.stored_for != run.tenant:
+            ready.stored_for = run.tenant
+            self._plans.is_durable(run.tenant, run.version)
         return resident
 
     def _check_callbacks(self, tenant: str, started: RunStarted) -> None:
@@ -308,6 +367,15 @@ def _check_labels(labels: Mapping[Any, Any], count: int) -> None:
             raise LimitExceeded(problem.code, problem.message, "label_chars_max")
         if problem is not None:
             raise InvalidInputs(problem.message)
+
+
+async def _checked(declared: Inputs, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs with defaults, checked against a schema: large ones in a thread, because that takes long."""
+    try:
+        is_large = len(encode(inputs)) > CHECKED_AT_ONCE_BYTES
+    except NotJson:
+        is_large = False  # which the check says in the words of the schema
+    return await in_turns(partial(declared.filled, inputs)) if is_large else declared.filled(inputs)
 
 
 def encoded(value: Any, what: str = "the inputs are") -> bytes:

@@ -52,13 +52,12 @@ class Wakes(Service):
         alarms: Alarms,
         polling: Polling,
         *,
-        has_tool: Callable[[str], bool],
         on_set_back: Callable[[Millis], None],
     ) -> None:
         self._store, self._clock, self._door, self._dispatch = store, clock, door, dispatch
         self._residents, self._ownership, self._polling = residents, ownership, polling
         self._alarms, self._timers, self._delays = alarms, alarms.timers, alarms.delays
-        self._has_tool, self._on_set_back = has_tool, on_set_back
+        self._on_set_back = on_set_back
         self._timers.begin(self._due, self.fill, self._set_back)
         self._waking: set[asyncio.Task[None]] = set()
         self._filling: asyncio.Task[None] | None = None
@@ -72,7 +71,6 @@ class Wakes(Service):
     async def open(self, *, drive: bool) -> None:
         if drive:
             await self._ownership.interrupt()
-            await self._ownership.supply(self._has_tool)
             self.fill()
             if self._ownership.held:
                 self._watching = asyncio.get_running_loop().call_later(WATCHED_SECONDS, self._fill_watched)

@@ -6,13 +6,12 @@ Knows how each keeps pending occurrences. The caller commits the cursor as it do
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Container, Iterator, Sequence
-from typing import Final
+from collections.abc import Container
+from typing import Final, NamedTuple
 
 import msgspec
 
-from holdfast.schedule.cron import Tick
-from holdfast.schedule.due import FIRES_MAX, Decision, due, first_of
+from holdfast.schedule.due import EXAMINED_MAX, FIRES_MAX, due, first_of
 from holdfast.schedule.records import (
     Backfill,
     Cursor,
@@ -74,10 +73,15 @@ def replaced(
         decided = _settled(old, cursor, running, now, limit, outages)
         if decided.is_cut:
             return decided
-    moved, dropped = _moved(old, decided.cursor, now)
-    if moved.revision == cursor.revision:
-        moved = _changed(moved)
-    return msgspec.structs.replace(decided, cursor=moved, skipped=(*decided.skipped, *dropped), next_at=now)
+    moved = _moved(old, decided.cursor, now, EXAMINED_MAX - decided.examined)
+    changed = moved.cursor if moved.cursor.revision != cursor.revision else _changed(moved.cursor)
+    return msgspec.structs.replace(
+        decided,
+        cursor=changed,
+        skipped=(*decided.skipped, *moved.dropped),
+        next_at=now,
+        is_cut=moved.is_cut,
+    )
 
 
 def _settled(
@@ -88,98 +92,124 @@ def _settled(
     if cursor.is_paused:
         halves = resumed(cursor, now).pauses
         cursor = msgspec.structs.replace(cursor, pauses=(*halves, Pause(now)))
-    trimmed = Decision(old, cursor, running, now, limit, outages)
-    trimmed.limit_catchup(KEPT_MAX)
-    cursor = msgspec.structs.replace(cursor, catchup_from=trimmed.catchup_from)
     return due(old, cursor, running, now, limit, outages=outages)
 
 
-def _moved(old: Schedule, cursor: Cursor, now: int) -> tuple[Cursor, list[Skipped]]:
-    """A cursor that no longer needs the old grid, and the rows of the occurrences that it had to drop."""
-    grid = grid_of(old.timing, cursor.registered_at)
+class _Moved(NamedTuple):
+    """A cursor that no longer needs the old grid, and the rows of the occurrences that it had to drop.
+
+    If it `is_cut`, some of its queues are not listed yet: commit it with the old definition, and ask again.
+    """
+
+    cursor: Cursor
+    dropped: list[Skipped]
+    is_cut: bool
+
+
+def _moved(old: Schedule, cursor: Cursor, now: int, examined_max: int) -> _Moved:
+    listing = _Listing(grid_of(old.timing, cursor.registered_at), examined_max)
+    missed = listing.listed(cursor.missed, "max_catchup")
     pending = [] if cursor.is_paused or not old.enabled else [Owed(cursor.at, now)]
-    missed, _ = _listed(cursor.missed, grid)
-    waiting, dropped = _listed((*cursor.waiting, *pending), grid)
-    backfills = []
-    for backfill in cursor.backfills:
-        listed, left_out = _listed(backfill.owed, grid)
-        dropped += left_out
-        backfills += [msgspec.structs.replace(backfill, owed=listed)] if listed else []
-    cursor = msgspec.structs.replace(
+    waiting = listing.listed(cursor.waiting, "superseded")
+    waiting = listing.listed((*waiting, *pending), "superseded") if not listing.is_cut else waiting
+    backfills = [
+        msgspec.structs.replace(one, owed=owed)
+        for one in cursor.backfills
+        if (owed := listing.listed(one.owed, "superseded"))
+    ]
+    is_cut = listing.is_cut
+    moved = msgspec.structs.replace(
         cursor,
-        at=max(cursor.at, now),
+        at=cursor.at if is_cut else max(cursor.at, now),
         missed=missed,
         waiting=waiting,
         skipping=None,
         dropping=None,
         backfills=tuple(backfills),
     )
-    return cursor, dropped
+    return _Moved(moved, listing.dropped, is_cut)
 
 
-def _listed(queue: tuple[Owed, ...], grid: Grid) -> tuple[tuple[Owed, ...], list[Skipped]]:
-    """A queue as a list of its newest occurrences, and the row of the older ones."""
-    newest: deque[int] = deque(maxlen=KEPT_MAX)
-    first, last, count = 0, 0, 0
-    for tick in (tick for owed in queue for tick in _ticks(owed, grid)):
-        if len(newest) == KEPT_MAX:
-            first, last, count = first or newest[0], newest[0], count + 1
-        newest.append(tick.at)
-    listed = (Owed(newest[0] - 1, newest[-1], tuple(newest)),) if newest else ()
-    return listed, [Skipped("superseded", first, last, count)] if count else []
+class _Listing:
+    """Lists the newest occurrences of queues one by one, and drops older ones. What it has no time for stays as it is."""
 
+    def __init__(self, grid: Grid, examined_max: int) -> None:
+        self.grid, self.left = grid, examined_max
+        self.dropped: list[Skipped] = []
 
-def _ticks(owed: Owed, grid: Grid) -> Iterator[Tick]:
-    """The occurrences of an entry that fire."""
-    while (tick := first_of(owed, grid)) is not None:
-        if owed.instants or (tick.fires and not grid.is_excluded(tick)):
-            yield tick
-        owed = msgspec.structs.replace(owed, after=tick.at)
+    @property
+    def is_cut(self) -> bool:
+        return self.left <= 0
+
+    def listed(self, queue: tuple[Owed, ...], reason: Reason) -> tuple[Owed, ...]:
+        newest: deque[int] = deque(maxlen=KEPT_MAX)
+        row: Skipped | None = None
+        rest = deque(queue)
+        while rest and not self.is_cut:
+            owed = rest.popleft()
+            tick = first_of(owed, self.grid)
+            if tick is None:
+                continue
+            rest.appendleft(msgspec.structs.replace(owed, after=tick.at))
+            self.left -= not owed.instants  # what is listed already costs nothing
+            if not owed.instants and not self.grid.fires(tick):
+                continue
+            if len(newest) == KEPT_MAX:
+                oldest = newest[0]
+                row = Skipped(reason, row.first if row else oldest, oldest, row.count + 1 if row else 1)
+            newest.append(tick.at)
+        self.dropped += [row] if row else []
+        return (*([Owed(newest[0] - 1, newest[-1], tuple(newest))] if newest else []), *rest)
 
 
 class Missing(msgspec.Struct, frozen=True):
-    """The occurrences of a stretch that have no run, and how far the search has come."""
+    """The occurrences of a period that have no run, and how far the search has come."""
 
     instants: tuple[int, ...]
+    stretches: tuple[
+        Owed, ...
+    ]  # the same, as stretches of the grid, the first of which may go on from `last`
+    is_open: bool  # whether the last stretch may go on
     settled: int  # occurrences that have a run, or will get one
-    next_from: int | None  # where to go on; None at the end of the stretch
+    next_from: int | None  # where to go on; None at the end of the period
 
 
 def missing(
-    schedule: Schedule, cursor: Cursor, since: int, until: int, settled: Container[int], limit: int
+    schedule: Schedule,
+    cursor: Cursor,
+    since: int,
+    until: int,
+    settled: Container[int],
+    limit: int,
+    last: Owed | None = None,
 ) -> Missing:
     """The occurrences from `since` to `until` that have no run; `settled` are those that have one. Examines at most
-    `limit` of them."""
+    `limit` of them. `last` is the stretch that the search had come to before, if it may go on."""
     grid = grid_of(schedule.timing, cursor.registered_at)
     promised = (*cursor.missed, *cursor.waiting, *(owed for one in cursor.backfills for owed in one.owed))
     found: list[int] = []
+    made = [] if last is None else [last]
+    is_open = last is not None
     has_run = 0
     at = since - 1
     for _ in range(limit):
         tick = grid.after(at)
         if tick is None or tick.at > min(until, cursor.at):  # later ones are still to be decided
-            return Missing(tuple(found), has_run, None)
+            return Missing(tuple(found), tuple(made), is_open, has_run, None)
         at = tick.at
-        if not tick.fires or grid.is_excluded(tick):
+        if not grid.fires(tick):
             continue
         if at in settled or any(_has(owed, at) for owed in promised):
             has_run += 1
-        else:
-            found.append(at)
-    return Missing(tuple(found), has_run, at + 1)
-
-
-def stretches(schedule: Schedule, cursor: Cursor, instants: Sequence[int]) -> tuple[Owed, ...]:
-    """Some occurrences of the grid, in order, as stretches of it."""
-    grid = grid_of(schedule.timing, cursor.registered_at)
-    made: list[Owed] = []
-    for at in instants:
-        following = grid.fire_after(made[-1].until) if made else None
-        if following is not None and following.at == at:
+            is_open = False
+            continue
+        found.append(at)
+        if is_open:
             made[-1] = Owed(made[-1].after, at)
         else:
             made.append(Owed(at - 1, at))
-    return tuple(made)
+        is_open = True
+    return Missing(tuple(found), tuple(made), is_open, has_run, at + 1)
 
 
 def backfilled(cursor: Cursor, owed: tuple[Owed, ...], every_ms: int) -> Cursor:

@@ -53,12 +53,14 @@ from holdfast.schedule.records import (
     Reason,
     Running,
     Schedule,
+    Search,
     Skipped,
 )
 from holdfast.schedule.timing import Grid, grid_of
 
 FIRES_MAX: Final = 100  # of one answer, so that a commit stays small
-EXAMINED_MAX: Final = 2_000  # occurrences that one answer decides on: some 20 ms, in which nothing else runs
+# Occurrences that one answer examines, decided or passed over in a search: some 20 ms, in which nothing else runs.
+EXAMINED_MAX: Final = 2_000
 OWED_MAX: Final = 100  # outages whose occurrences are still to be caught up
 
 
@@ -108,10 +110,12 @@ class Decision:
         self.fires: list[Fire] = []
         self.rows: dict[int, Skipped] = {}
         self.fires_left, self.ticks_left = limit, EXAMINED_MAX
-        self.latest = 0, 0  # the end of an outage, and the last occurrence in it
+        self.search = cursor.search
         self.is_paused = cursor.is_paused
 
     def made(self) -> Due:
+        if self.search is not None and self.search.until <= self.at:
+            self._limit_catchup()
         self._start_owed()
         self._find_next()
         self._start_owed()
@@ -126,6 +130,7 @@ class Decision:
             self._at_once() if is_cut else self._next_at(),
             is_cut,
             self._cancels_oldest(),
+            EXAMINED_MAX - self.ticks_left,
         )
 
     @property
@@ -191,40 +196,49 @@ class Decision:
             case "run_all":
                 return self._catch_up(until)
             case "run_once":
-                return self._catch_up(until) if tick.at >= self._latest(until) else self._skip(tick, "missed")
+                latest = self._newest([Owed(self.at, until)], until, 1)
+                if latest is None:
+                    return False
+                return self._catch_up(until) if tick.at >= latest else self._skip(tick, "missed")
             case "skip":
                 return self._skip(tick, "missed")
-
-    def _latest(self, until: int) -> int:
-        """The last occurrence of an outage. It is asked for at each of them."""
-        if self.latest[0] != until:
-            tick = self.grid.fire_before(until + 1)
-            self.latest = until, 0 if tick is None else tick.at
-        return self.latest[1]
 
     def _catch_up(self, until: int) -> bool:
         """Owe all occurrences up to an instant."""
         _owe(self.missed, self.at, until)
-        self.at, self.skipping = until, None
-        if self.schedule.max_catchup:
-            self.limit_catchup(self.schedule.max_catchup)
+        self.at, self.skipping, self.search = until, None, None
+        self._limit_catchup()
         if len(self.missed) > OWED_MAX:
             self.catchup_from = max(self.catchup_from, self.missed[-OWED_MAX].after + 1)
         return True
 
-    def limit_catchup(self, count: int) -> None:
-        """Skip all missed occurrences but the newest ones."""
-        self.catchup_from = max(self.catchup_from, self._newest_from(count))
+    def _limit_catchup(self) -> None:
+        """Skip all missed occurrences but the newest ones. Until these are found, none of them starts."""
+        count = self.schedule.max_catchup
+        newest = self._newest(self.missed, self.at, count) if count else 0
+        if newest is not None:
+            self.catchup_from, self.search = max(self.catchup_from, newest), None
 
-    def _newest_from(self, left: int) -> int:
-        for owed in reversed(self.missed):
-            tick = self._before(owed, owed.until + 1)
-            while tick is not None:
-                left -= 1
-                if left == 0:
-                    return tick.at
-                tick = self._before(owed, tick.at)
-        return 0
+    def _newest(self, queue: list[Owed], until: int, count: int) -> int | None:
+        """The first of the newest `count` occurrences up to an instant, or 0 if there are fewer; None if the next answer has
+        to continue the search."""
+        search = self.search
+        if search is None or search.until != until:
+            search = Search(until, until + 1, count)
+        at, left = search.at, search.left
+        for owed in reversed(queue):
+            at = min(at, owed.until + 1)
+            while left and self.ticks_left > 0:
+                tick = self._before(owed, at)
+                if tick is None:
+                    break
+                at = tick.at
+                left -= self._fires(owed, tick)
+                self.ticks_left -= 1
+        if left and self.ticks_left > 0:
+            at, left = 0, 0
+        self.search = Search(until, at, left)
+        return None if left else at
 
     def _regular(self, tick: Tick) -> bool:
         self._start_owed()  # older occurrences go first
@@ -234,10 +248,15 @@ class Decision:
             self._fire(tick, is_catchup=False)
             self.skipping = None
         elif self.schedule.overlap == "skip" or (self.schedule.overlap == "buffer_one" and self.waiting):
+            if self.fires and not self.fires[-1].is_catchup:
+                # Only load makes an occurrence so late that the one before it starts now. Whether the run of that one is open
+                # when this one is looked at, is known by the next answer.
+                self.fires_left = 0
+                return False
             return self._skip(tick, "overlap")
         else:
-            if self.schedule.overlap == "cancel_previous":
-                self._drop_waiting()
+            if self.schedule.overlap == "cancel_previous" and not self._has_dropped_waiting():
+                return False
             _owe(self.waiting, self.at, tick.at)
             self.skipping = None
         self.at = tick.at
@@ -298,7 +317,7 @@ class Decision:
             self.backfills[:1] = [left] if queue else []
 
     def _fires(self, owed: Owed, tick: Tick) -> bool:
-        return bool(owed.instants) or (tick.fires and not self.grid.is_excluded(tick))
+        return bool(owed.instants) or self.grid.fires(tick)
 
     def _is_dropped(self, tick: Tick) -> bool:
         reason: Reason | None = None
@@ -312,12 +331,14 @@ class Decision:
             self.dropping = self._row(self.dropping, tick, reason)
         return reason is not None
 
-    def _drop_waiting(self) -> None:
-        while self.waiting:
+    def _has_dropped_waiting(self) -> bool:
+        """Skip occurrences that wait, because a newer one does; False if some are left to the next answer."""
+        while self.waiting and not self.is_spent:
             tick = self._first(self.waiting)
             if tick is not None:
                 self.dropping = self._row(self.dropping, tick, "superseded")
             self._advance(self.waiting, tick)
+        return not self.waiting
 
     def _first(self, queue: list[Owed]) -> Tick | None:
         return first_of(queue[0], self.grid)
@@ -326,7 +347,7 @@ class Decision:
         if owed.instants:
             index = bisect_left(owed.instants, instant) - 1
             return Tick(owed.instants[index]) if index >= 0 and owed.instants[index] > owed.after else None
-        tick = self.grid.fire_before(instant)
+        tick = self.grid.before(instant)
         return tick if tick is not None and tick.at > owed.after else None
 
     def _advance(self, queue: list[Owed], tick: Tick | None) -> None:
@@ -361,10 +382,16 @@ class Decision:
             self.skipping,
             self.dropping,
             tuple(self.backfills),
+            search=self._search(),
         )
         if changed == self.cursor:
             return self.cursor
         return msgspec.structs.replace(changed, revision=self.cursor.revision + 1)
+
+    def _search(self) -> Search | None:
+        """The search that the next answer needs: for the last occurrence of an outage, or unfinished."""
+        search = self.search
+        return search if search is not None and (search.until > self.at or search.left) else None
 
     def _pauses(self) -> tuple[Pause, ...]:
         """The pauses that later occurrences can still fall into."""
@@ -378,12 +405,23 @@ class Decision:
     def _next_at(self) -> int | None:
         if self.is_paused:
             return None
-        times = [self._due_at(self.grid.fire_after(self.at))]
+        times = [self._due_at(self._next_tick())]
         if self.waiting and self._has_room:
             times.append(self._due_at(self._first(self.waiting)))
         if self.backfills and self._has_room:
             times.append(self.backfills[0].not_before)
         return min((at for at in times if at is not None), default=None)
+
+    def _next_tick(self) -> Tick | None:
+        """The next occurrence that fires. If very many before it are excluded, a time at which to decide on some of these: it
+        must not be late because they all have to be decided first."""
+        first, tick = self.grid.after(self.at), self.grid.fire_after(self.at)
+        if first is None or tick is None or first.at == tick.at:
+            return tick
+        second = self.grid.after(first.at)
+        between = tick.at - first.at if second is None else second.at - first.at
+        on_the_way = first.at + EXAMINED_MAX // 2 * between  # one answer can decide on these
+        return Tick(on_the_way) if on_the_way < tick.at else tick
 
     def _due_at(self, tick: Tick | None) -> int | None:
         return None if tick is None else tick.at + jitter_ms(self.schedule, tick.at)

@@ -73,4 +73,4 @@ def notes_on(spec: ScheduleSpec, now: int) -> list[Problem]:
 
 def never_fires(schedule: Schedule, now: int) -> bool:
     """Whether no occurrence is left up to the end of 2100."""
-    return grid_of(schedule.timing, now).after(now) is None
+    return grid_of(schedule.timing, now).fire_after(now) is None

@@ -97,6 +97,17 @@ class Skipped(msgspec.Struct, frozen=True):
     count: int
 
 
+class Search(msgspec.Struct, frozen=True):
+    """A search for the newest occurrences up to `until`, backwards: `left` are still to be found before `at`.
+
+    It is stored, because exclusions can make it long: each answer of `due` continues it. With none left, `at` is its result.
+    """
+
+    until: int
+    at: int
+    left: int
+
+
 class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
     """The progress of a schedule, per slot.
 
@@ -116,6 +127,7 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
     dropping: Skipped | None = None  # the same for occurrences of `missed` and `waiting`
     backfills: tuple[Backfill, ...] = ()
     position: str = ""  # how far the source of a schedule without a clock has come
+    search: Search | None = None
 
     @property
     def owes(self) -> bool:
@@ -155,3 +167,4 @@ class Due(msgspec.Struct, frozen=True):
     next_at: int | None = None  # None: not before a run ends or the schedule is changed
     is_cut: bool = False  # there is more: commit, and ask again at once
     cancels_oldest: bool = False  # an occurrence waits for the oldest open run to be cancelled
+    examined: int = 0  # occurrences that were examined: what the answer cost

@@ -24,6 +24,8 @@ from holdfast.spec.triggers import Exclude
 # The most excluded ticks that are skipped in search of the next fire. Then the search stops, and continues when that
 # tick is due.
 _PASSED_MAX: Final = 1_000
+# Answers that a grid keeps. Each is asked for twice, to decide on and as the next time, and by all schedules that share the grid.
+_RECENT_MAX: Final = 4
 
 
 class Timing(msgspec.Struct, frozen=True, cache_hash=True):
@@ -58,7 +60,7 @@ class Grid:
             else:
                 rules.append(self._interval(expression, timing, registered_at))
         self._rules = rules
-        self._recent: tuple[int | None, Tick | None] = (None, None)
+        self._recent: dict[int, Tick | None] = {}
 
     def _interval(self, interval: Interval, timing: Timing, registered_at: int) -> IntervalRule:
         first = self._first if timing.start_at else registered_at + interval.every_ms
@@ -66,10 +68,13 @@ class Grid:
 
     def after(self, instant: int) -> Tick | None:
         """The first tick after an instant, excluded or not."""
-        if self._recent[0] != instant:  # each answer is asked for twice: to decide on, and as the next time
+        recent = self._recent
+        if instant not in recent:
             tick = self._first_after(max(instant, self._first - 1))
-            self._recent = instant, tick if tick is not None and tick.at <= self._last else None
-        return self._recent[1]
+            if len(recent) >= _RECENT_MAX:
+                del recent[next(iter(recent))]
+            recent[instant] = tick if tick is not None and tick.at <= self._last else None
+        return recent[instant]
 
     def _first_after(self, instant: int) -> Tick | None:
         best: Tick | None = None
@@ -101,12 +106,8 @@ class Grid:
             tick = self.after(tick.at if until is None else until - 1)
         return tick
 
-    def fire_before(self, instant: int) -> Tick | None:
-        """The last tick before an instant that fires."""
-        tick = self.before(instant)
-        while tick is not None and (not tick.fires or self.is_excluded(tick)):
-            tick = self.before(tick.at)
-        return tick
+    def fires(self, tick: Tick) -> bool:
+        return tick.fires and not self.is_excluded(tick)
 
 
 def _sooner(tick: Tick, best: Tick) -> bool:
@@ -146,7 +147,14 @@ class Calendar:
         local = self._zone.local(second)
         if local // DAY in self._dates:
             return self._zone.first_instant_of((local // DAY + 1) * DAY) * 1_000
-        return (second + 1) * 1_000 if any(wall.matches(local) for wall in self._walls) else None
+        ends = [end for wall in self._walls if (end := wall.matched_until(local)) is not None]
+        if not ends:
+            return None
+        end = max(ends)
+        if end - local > DAY:
+            return LAST_MS + 1  # it never ends
+        # the stretch is one of local time: it ends with the offset at the latest
+        return min(second + end - local, self._zone.segment_at(second).end) * 1_000
 
 
 def _merged(stretches: list[tuple[int, int]]) -> list[tuple[int, int]]:

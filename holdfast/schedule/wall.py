@@ -17,6 +17,9 @@ DAY: Final = 86_400
 _EPOCH: Final = date(1970, 1, 1).toordinal()
 _EVERY_YEAR: Final = tuple(range(YEAR_MIN, YEAR_MAX + 1))
 _LAST_DAY: Final = date(YEAR_MAX, 12, 31).toordinal() - _EPOCH
+_EVERY_60: Final = (1 << 60) - 1  # a mask of every second, or of every minute
+_EVERY_24: Final = (1 << 24) - 1
+_EVERY_DAY: Final = (1 << 32) - 2  # of a month: from 1 to 31
 
 
 class Wall:
@@ -25,6 +28,7 @@ class Wall:
     __slots__ = (
         "_days",
         "_earliest",
+        "_has_every_day",
         "_hours",
         "_latest",
         "_minutes",
@@ -45,6 +49,8 @@ class Wall:
         self._months = _mask(cron.months)
         self._years = cron.years or _EVERY_YEAR
         self._days = [_days_of_month(cron, first_weekday) for first_weekday in range(7)]
+        is_in_every_month = all(days == _EVERY_DAY for days in self._days) and len(cron.months) == 12
+        self._has_every_day = is_in_every_month and len(self._years) == len(_EVERY_YEAR)
         self._recent = -1, False  # the day that was asked about last, and whether it matches
         self._earliest = cron.hours[0] * 3600 + cron.minutes[0] * 60 + cron.seconds[0]
         self._latest = cron.hours[-1] * 3600 + cron.minutes[-1] * 60 + cron.seconds[-1]
@@ -69,8 +75,21 @@ class Wall:
         found = self._day_until(day - 1)
         return None if found is None else found * DAY + self._latest
 
-    def matches(self, local: int) -> bool:
-        return self.first_from(local) == local
+    def matched_until(self, local: int) -> int | None:
+        """The end of a stretch in which every second from this one on matches: a day at most, or all time. None if this one does not.
+
+        A fixed number of steps: it searches no other day.
+        """
+        day, second = divmod(local, DAY)
+        if not self._has_day(day) or self._time_from(second) != second:
+            return None
+        if self._seconds != _EVERY_60:
+            return local + 1
+        if self._minutes != _EVERY_60:
+            return (local // 60 + 1) * 60
+        if self._hours != _EVERY_24:
+            return (local // 3600 + 1) * 3600
+        return (_LAST_DAY + 1 if self._has_every_day else day + 1) * DAY
 
     def _time_from(self, second: int) -> int | None:
         hour, minute, second = second // 3600, second // 60 % 60, second % 60

@@ -16,7 +16,7 @@ from holdfast import limits
 from holdfast.errors import InvalidInputs, LimitExceeded, Refused
 from holdfast.schedule import control
 from holdfast.schedule.due import EXAMINED_MAX
-from holdfast.schedule.records import Cursor, Schedule
+from holdfast.schedule.records import Cursor, Owed
 from holdfast.store.base import Store
 from holdfast.store.records import LedgerKey, ScheduleState
 from holdfast.triggers.rows import Key, cursor_of, key_of
@@ -45,8 +45,8 @@ class Found(NamedTuple):
 
     state: ScheduleState
     cursor: Cursor
-    schedule: Schedule
     instants: tuple[int, ...]
+    stretches: tuple[Owed, ...]
     settled: int
 
     @property
@@ -57,7 +57,7 @@ class Found(NamedTuple):
 
     def requested(self, max_per_sec: float | None) -> Cursor:
         """The cursor with the request."""
-        owed = control.stretches(self.schedule, self.cursor, self.instants)
+        owed = self.stretches
         if len(owed) > STRETCHES_MAX:
             raise LimitExceeded(
                 "backfill_stretches",
@@ -91,16 +91,20 @@ async def find(store: Store, state: ScheduleState, since: Millis, until: Millis)
         raise InvalidInputs(f"the backfill ends at {rfc3339(until)}, before it begins at {rfc3339(since)}")
     settled = _Settled(await _settled_texts(store, key_of(state.cursor), since, until))
     instants: list[int] = []
+    stretches: list[Owed] = []
     has_run, examined, at = 0, 0, int(since)
+    last: Owed | None = None
     while True:
-        part = control.missing(schedule.clock, cursor, at, until, settled, EXAMINED_MAX)
+        part = control.missing(schedule.clock, cursor, at, until, settled, EXAMINED_MAX, last)
         instants += part.instants
+        stretches[len(stretches) - (last is not None) :] = part.stretches
+        last = stretches[-1] if part.is_open else None
         has_run, examined = has_run + part.settled, examined + EXAMINED_MAX
         if len(instants) > limits.now.backfill_max:
             message = f"more than {limits.now.backfill_max:,} occurrences of schedule {name!r} are missing in that time"
             raise LimitExceeded("backfill_max", f"{message}; ask for a shorter time")
         if part.next_from is None:
-            return Found(state, cursor, schedule.clock, tuple(instants), has_run)
+            return Found(state, cursor, tuple(instants), tuple(stretches), has_run)
         if examined >= EXAMINED_IN_ALL_MAX:
             message = f"schedule {name!r} has more than {EXAMINED_IN_ALL_MAX:,} occurrences in that time"
             raise LimitExceeded("backfill_examined", f"{message}; ask for a shorter time")

@@ -18,7 +18,7 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from holdfast.engine.events import TriggeredBy
@@ -42,6 +42,10 @@ from holdfast.values import Millis, rfc3339
 log = logging.getLogger("holdfast")
 
 PAGE: Final = 1_000  # schedules that are read and decided at a time
+# Occurrences that are examined in one turn of the loop, about 5 ms; deciding about a schedule counts as five. What is decided in
+# one turn is committed together, and its runs start before the next ones are decided.
+TURN_WORK: Final = 500
+DECIDED_WORK: Final = 5
 QUERY_AGAIN_MS: Final = 1_000  # after a query or a commit that failed
 
 
@@ -55,8 +59,7 @@ class Decided(NamedTuple):
 
     @property
     def key(self) -> Key:
-        cursor = self.state.cursor
-        return cursor.tenant, cursor.schedule, cursor.slot
+        return key_of(self.state.cursor)
 
     @property
     def is_changed(self) -> bool:
@@ -217,10 +220,41 @@ class Deciding(Service):
             states = await self._read(now)
             if not states or self._is_closed:
                 return False
-            await self.carry_out([one for state in states if (one := self.decide(state, now)) is not None])
-        # a commit may be done at once: everything else gets its turn between two pages
-        await asyncio.sleep(0)
+            try:
+                await self._carry_out_page(states, now)
+            except BaseException:  # all are read again, those that were only asked for too
+                self._wanted.update(dict.fromkeys(key_of(state.cursor) for state in states))
+                raise
+        await asyncio.sleep(
+            0
+        )  # a commit may be done at once: everything else gets its turn between two pages
         return True
+
+    async def _carry_out_page(self, states: list[ScheduleState], now: Millis) -> None:
+        for decisions in self._decide_all(states, now):
+            await self.carry_out(decisions)
+            # Where runs start, their tools had their turn meanwhile, and the next commit has their ends too.
+            if not any(one.due.fires for one in decisions):
+                await asyncio.sleep(0)
+            if self._is_closed:
+                break
+
+    def _decide_all(self, states: list[ScheduleState], now: Millis) -> Iterator[list[Decided]]:
+        """The decisions about a page of schedules, as many at a time as one turn of the loop has time for."""
+        decisions: list[Decided] = []
+        work = 0
+        for state in states:
+            if state.open and (key := key_of(state.cursor)) in self._ended:
+                self._wanted[key] = None  # they were counted before one of them ended: count again
+                continue
+            if (one := self.decide(state, now)) is not None:
+                decisions.append(one)
+                work += one.due.examined
+            work += DECIDED_WORK
+            if work >= TURN_WORK:
+                yield decisions
+                decisions, work = [], 0
+        yield decisions
 
     async def _read(self, now: Millis) -> list[ScheduleState]:
         wanted = list(self._wanted)[:PAGE]

@@ -28,6 +28,7 @@ from holdfast.triggers.deciding import Decided, Deciding
 from holdfast.triggers.rows import Key, asked_at, cursor_of, cursor_row, entry_of_stretch, key_of
 from holdfast.triggers.starting import Known, known
 from holdfast.values import Millis
+from holdfast.views.schedules import unreadable
 
 PAGE: Final = 1_000
 TRIES_MAX: Final = 10  # if another process changes a schedule meanwhile
@@ -83,7 +84,9 @@ class Definitions:
         declared = Declared(spec, source, priority)
         async with self._fires.deciding:
             row = await self._store.schedule(tenant, spec.id)
-            if row != self._row(tenant, declared, origin, row):
+            state = (await self._states(tenant, [spec.id])).get(spec.id)
+            is_damaged = state is not None and unreadable(state.schedule.body, state.cursor.body) != ""
+            if is_damaged or row != self._row(tenant, declared, origin, row):
                 await self._apply(tenant, origin, [declared], [])
         return row is None
 
@@ -185,14 +188,20 @@ class Definitions:
         batch.schedules.append(row)
         if state is None:
             batch.firings.append(self._first(key, new))
+        elif unreadable(state.schedule.body, state.cursor.body):
+            batch.firings.append(self._first(key, new, state.cursor.revision))
         else:
             batch.firings.append(await self._replaced(state, new))
 
-    def _first(self, key: Key, new: Known) -> Firing:
+    def _first(self, key: Key, new: Known, revision: int | None = None) -> Firing:
+        """The cursor of a new schedule, or one in the place of a damaged one with this revision."""
         now = self._clock.now()
         cursor = control.registered(now)
         next_at = None if new.clock is None else due(new.clock, cursor, Running(), now).next_at
-        return Firing(cursor=cursor_row(key, cursor, next_at))
+        if revision is None:
+            return Firing(cursor=cursor_row(key, cursor, next_at))
+        cursor = msgspec.structs.replace(cursor, revision=revision + 1)
+        return Firing((), cursor_row(key, cursor, next_at), revision)
 
     async def _replaced(self, state: ScheduleState, new: Known) -> Firing:
         """The cursor of a schedule under a new definition. Occurrences that are due under the old one fire first."""
@@ -225,12 +234,15 @@ class Definitions:
         )
 
     async def _remove_into(self, batch: Batch, state: ScheduleState) -> None:
-        old, now, key = known(state.schedule.body), self._clock.now(), key_of(state.cursor)
+        key = key_of(state.cursor)
+        if unreadable(state.schedule.body, state.cursor.body):
+            return batch.forgotten_schedules.append(key[:2])
+        old, now = known(state.schedule.body), self._clock.now()
         if old.clock is not None:
             _, rows = await self._discarded(old, cursor_of(state), "deleted")
             if rows:
                 batch.firings.append(Firing(tuple(entry_of_stretch(key, row, now) for row in rows)))
-        batch.forgotten_schedules.append(key[:2])
+        return batch.forgotten_schedules.append(key[:2])
 
     async def _discarded(
         self, old: Known, cursor: Cursor, reason: Reason
@@ -255,6 +267,8 @@ class Definitions:
         after, problems = ("", ""), []
         while paths and (rows := await self._store.schedules_of_kind("webhook", after, PAGE)):
             for row in rows:
+                if unreadable(row.body, None):
+                    continue  # it serves no path
                 trigger = known(row.body).spec.trigger
                 if (row.tenant == tenant and row.id in ours) or not isinstance(trigger, WebhookTrigger):
                     continue

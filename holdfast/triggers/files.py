@@ -11,18 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from holdfast.errors import HoldfastError, LimitExceeded
 from holdfast.ops.watching import watch
 from holdfast.runtime.clock import Clock
 from holdfast.spec.schedule import ScheduleSpec
 from holdfast.spec.triggers import FileTrigger
-from holdfast.store.records import Origin
 from holdfast.tools.threads import in_thread
 from holdfast.triggers.arrivals import Arrival, Stillness, arrivals, content_of
 from holdfast.triggers.occurrences import Delivery, Occurrences
+from holdfast.triggers.tasks import Tasks
 from holdfast.values import Millis, rfc3339, written
 
 log = logging.getLogger("holdfast.files")
@@ -31,36 +32,16 @@ AGAIN_SECS: Final = 5.0  # after a folder that cannot be read, or an event that 
 DAY_MS: Final = 86_400_000
 
 
-class Files:
+class Files(Tasks):
     """`retention_days` is how long rows of the ledger are kept at least; None is for ever."""
 
     def __init__(self, clock: Clock, occurrences: Occurrences, retention_days: float | None = None) -> None:
+        super().__init__()
         self._clock, self._occurrences = clock, occurrences
         self._retention_ms = None if retention_days is None else int(retention_days * DAY_MS)
-        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
 
-    def put(self, tenant: str, spec: ScheduleSpec, origin: Origin) -> None:
-        self.remove(tenant, spec.id)
-        if spec.enabled:
-            watching = Watching(self._clock, self._occurrences, tenant, spec, self._retention_ms)
-            self._tasks[tenant, spec.id] = asyncio.get_running_loop().create_task(watching.run())
-
-    def remove(self, tenant: str, schedule_id: str) -> None:
-        task = self._tasks.pop((tenant, schedule_id), None)
-        if task is not None:
-            task.cancel()
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
-
-    async def close(self) -> None:
-        self.abandon()
-        if self._ending:
-            await asyncio.wait(self._ending)
-
-    def abandon(self) -> None:
-        for tenant, schedule_id in list(self._tasks):
-            self.remove(tenant, schedule_id)
+    def _listening(self, tenant: str, spec: ScheduleSpec) -> Coroutine[Any, Any, None]:
+        return Watching(self._clock, self._occurrences, tenant, spec, self._retention_ms).run()
 
 
 class Watching:

@@ -10,7 +10,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from functools import partial
-from typing import Final
 
 import msgspec
 
@@ -29,9 +28,6 @@ from holdfast.triggers.rows import Key, entry, key_of
 from holdfast.triggers.starting import Occasion, Target, Targets, detail_of, is_final, reason_of
 
 log = logging.getLogger("holdfast")
-
-# runs started in one turn of the loop: they are durable before more are started
-BEGUN_AT_ONCE: Final = 64
 
 Cancel = Callable[..., Awaitable[None]]
 
@@ -70,19 +66,28 @@ class Fires(Deciding):
 
     async def _start_all(self, decisions: list[Decided]) -> list[Firing]:
         """Start the runs of decisions; returns the decisions whose run could not be started."""
-        tasks: list[asyncio.Task[Firing | None]] = []
-        for start in range(0, len(decisions), BEGUN_AT_ONCE):
-            some = decisions[start : start + BEGUN_AT_ONCE]
-            # all of them before one begins: one commit has them
-            found = [await self._target(one) for one in some]
-            loop = asyncio.get_running_loop()
-            tasks += [loop.create_task(self._start(*each)) for each in zip(some, found, strict=True)]
-            await asyncio.sleep(0)
-        done = await asyncio.gather(*tasks, return_exceptions=True)
-        for error in done:
-            if isinstance(error, BaseException):
-                raise error
-        return [firing for firing in done if isinstance(firing, Firing)]
+        fires = [(one, *await self._target(one)) for one in decisions]
+        orders = [
+            self._order(one, occasion, target)
+            for one, occasion, target in fires
+            if not isinstance(target, Exception)
+        ]
+        failed = iter(await self._starts.start_all(orders))
+        refused: list[Firing] = []
+        undecided: list[Exception] = []
+        for one, occasion, target in fires:
+            error = target if isinstance(target, Exception) else next(failed)
+            if error is None:
+                self._started(one)
+            elif isinstance(error, FiringLost):
+                refused += await self._lost(one)
+            elif is_final(error):
+                refused.append(self._refused(one, occasion, error))
+            else:
+                undecided.append(error)
+        if undecided:
+            raise undecided[0]
+        return refused
 
     async def _target(self, one: Decided) -> tuple[Occasion, Target | Exception]:
         (fire,) = one.due.fires
@@ -91,25 +96,6 @@ class Fires(Deciding):
             return occasion, await self.targets.of(occasion)
         except Exception as error:  # noqa: BLE001  # it is the outcome of this occurrence, or of all starts: see below
             return occasion, error
-
-    async def _start(self, one: Decided, found: tuple[Occasion, Target | Exception]) -> Firing | None:
-        """Start the run of an occurrence; returns the row to write if it could not be started."""
-        occasion, target = found
-        try:
-            if isinstance(target, Exception):
-                raise target
-            await self._starts.start(self._order(one, occasion, target))
-        except FiringLost:
-            return await self._lost(one)
-        except Exception as error:
-            if not is_final(error):
-                raise
-            if not isinstance(error, HoldfastError):
-                log.exception("schedule %s could not start its run", one.key[1])
-            self.tally.add(one.key[1], "failed", reason_of(error))
-            return self._refused(one, occasion, error)
-        self._started(one)
-        return None
 
     def _started(self, one: Decided) -> None:
         """The run of an occurrence is durable."""
@@ -137,18 +123,21 @@ class Fires(Deciding):
         reason = _reason(one.due.fires[0])
         return one.firing(entry(one.key, occasion.by, "fired", reason, new.created_at, detail, new), run=new)
 
-    async def _lost(self, one: Decided) -> Firing | None:
+    async def _lost(self, one: Decided) -> list[Firing]:
         """Another process has decided about the schedule: ask again. Or the occurrence has a run already: go on to the next."""
         (state,) = await self._store.schedule_states([one.key[:2]]) or (None,)
         if state is None or state.cursor.revision != one.state.cursor.revision:
             self._wanted[one.key] = None
-            return None
+            return []
         log.warning("an occurrence of schedule %s has a run already", one.key[1])
-        return one.firing(cursor=_uncounted(one.due.cursor))
+        return [one.firing(cursor=_uncounted(one.due.cursor))]
 
     def _refused(self, one: Decided, occasion: Occasion, error: Exception) -> Firing:
         """The occurrence is decided, and no run came of it."""
         log.warning("schedule %s could not start its run: %s", one.key[1], error)
+        if not isinstance(error, HoldfastError):
+            log.error("this is a bug, or a bug of a plugin", exc_info=error)
+        self.tally.add(one.key[1], "failed", reason_of(error))
         row = entry(
             one.key, occasion.by, "failed", reason_of(error), occasion.at, detail_of(message=str(error))
         )

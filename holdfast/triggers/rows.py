@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast.engine.events import TriggeredBy
+from holdfast.errors import InvalidSpec, Problem
 from holdfast.schedule.records import Cursor, Skipped
 from holdfast.store.records import CursorRow, LedgerEntry, LedgerOutcome, NewCursor, NewRun, ScheduleState
 from holdfast.values import Millis, rfc3339
@@ -19,11 +20,16 @@ _CURSOR: Final = msgspec.json.Decoder(Cursor)
 
 
 def cursor_of(state: ScheduleState) -> Cursor:
-    return _CURSOR.decode(state.cursor.body)
+    try:
+        return _CURSOR.decode(state.cursor.body)
+    except msgspec.MsgspecError as error:
+        name = state.schedule.id
+        message = f"schedule {name!a}: how far it has come is damaged: {error}"
+        raise InvalidSpec([Problem("unreadable", message, hint="put it anew, or delete it")]) from error
 
 
 def key_of(cursor: CursorRow) -> Key:
-    return cursor.tenant, cursor.schedule, cursor.slot
+    return cursor[:3]
 
 
 def asked_at(state: ScheduleState, now: Millis) -> Millis:

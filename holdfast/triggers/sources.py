@@ -26,9 +26,9 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.starts import encoded
 from holdfast.spec.schedule import ScheduleSpec
 from holdfast.spec.triggers import SourceTrigger
-from holdfast.store.records import Origin
 from holdfast.tools.references import resolved
 from holdfast.triggers.occurrences import Delivery, Occurrences
+from holdfast.triggers.tasks import Tasks
 
 log = logging.getLogger("holdfast.sources")
 
@@ -38,36 +38,17 @@ PAUSE_SECS_MAX: Final = 60.0
 Generator = Callable[[str | None], AsyncGenerator[Any, None]]
 
 
-class Sources:
+class Sources(Tasks):
     def __init__(self, clock: Clock, occurrences: Occurrences) -> None:
+        super().__init__()
         self._clock, self._occurrences = clock, occurrences
-        self._tasks: dict[tuple[str, str], asyncio.Task[None]] = {}
-        self._ending: set[asyncio.Task[None]] = set()
         self.problems: dict[tuple[str, str], str] = {}  # why a source is not running now
 
-    def put(self, tenant: str, spec: ScheduleSpec, origin: Origin) -> None:
-        self.remove(tenant, spec.id)
-        if spec.enabled:
-            self._tasks[tenant, spec.id] = asyncio.get_running_loop().create_task(self._drive(tenant, spec))
-
     def remove(self, tenant: str, schedule_id: str) -> None:
-        task = self._tasks.pop((tenant, schedule_id), None)
+        super().remove(tenant, schedule_id)
         self.problems.pop((tenant, schedule_id), None)
-        if task is not None:
-            task.cancel()
-            self._ending.add(task)
-            task.add_done_callback(self._ending.discard)
 
-    async def close(self) -> None:
-        self.abandon()
-        if self._ending:
-            await asyncio.wait(self._ending)
-
-    def abandon(self) -> None:
-        for tenant, schedule_id in list(self._tasks):
-            self.remove(tenant, schedule_id)
-
-    async def _drive(self, tenant: str, spec: ScheduleSpec) -> None:
+    async def _listening(self, tenant: str, spec: ScheduleSpec) -> None:
         """Listen to a source for as long as its schedule exists."""
         pause = PAUSE_SECS
         ending = set(self._ending)  # of the schedule before it was changed: two must not listen at once

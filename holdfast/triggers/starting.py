@@ -12,7 +12,16 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.engine.events import TriggeredBy
-from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound, Refused, Unavailable
+from holdfast.errors import (
+    HoldfastError,
+    InvalidInputs,
+    InvalidSpec,
+    LimitExceeded,
+    NotFound,
+    Problem,
+    Refused,
+    Unavailable,
+)
 from holdfast.runtime.starts import Starts
 from holdfast.schedule.of_spec import schedule_of
 from holdfast.schedule.records import Schedule
@@ -40,7 +49,10 @@ class Known(NamedTuple):
 
 @lru_cache(maxsize=KNOWN_MAX)
 def known(body: str) -> Known:
-    spec = schedule_from_stored(body)
+    try:
+        spec = schedule_from_stored(body)
+    except msgspec.MsgspecError as error:
+        raise InvalidSpec([Problem("unreadable", f"the stored schedule is damaged: {error}")]) from error
     return Known(spec, schedule_of(spec))
 
 
@@ -158,6 +170,8 @@ def is_final(error: BaseException) -> bool:
 
 def detail_of(*, message: str = "", warnings: tuple[str, ...] = (), shifted_from: str = "") -> str | None:
     """The JSON details of a ledger row."""
+    if not (message or warnings or shifted_from):
+        return None
     said = {"message": message[:MESSAGE_CHARS_MAX], "warnings": warnings, "shifted_from": shifted_from}
     kept = {key: value for key, value in said.items() if value}
-    return encode(kept).decode() if kept else None
+    return encode(kept).decode()

@@ -49,6 +49,12 @@ async def hang(beacon: str) -> str:
 
 
 @server.tool()
+def forget(name: str) -> str:
+    server.remove_tool(name)
+    return name
+
+
+@server.tool()
 def flood(size: int) -> str:
     return "x" * size
 

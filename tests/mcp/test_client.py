@@ -6,17 +6,25 @@ import asyncio
 import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
 from holdfast import Holdfast
-from holdfast.mcp.client import RemoteFailure, Servers
-from holdfast.tools.guard import Guard
+from holdfast.config import Settings
+from holdfast.http.serve import serving
+from holdfast.mcp import link
+from holdfast.mcp.client import Servers
+from holdfast.mcp.remote_errors import RemoteFailure
+from holdfast.tools.guard import Guard, Target
+from holdfast.tools.registry import Registry
 from tests.mcp import suite
+from tests.mcp.conftest import Asker, Holds
 
 pytestmark = pytest.mark.anyio
 
@@ -167,11 +175,111 @@ async def test_a_server_gets_its_own_environment_and_nothing_of_the_engine(
     )
 
 
-async def test_a_message_over_the_limit_ends_the_connection_and_not_the_engine() -> None:
-    servers = Servers({"one": {"command": [sys.executable, PROGRAM]}}, Guard())
-    assert await kind_of(servers, "flood", {"size": 27 * 1024 * 1024}) == "output_too_large"
+@pytest.mark.parametrize("era", [over_stdio, over_http])
+async def test_a_message_over_the_limit_ends_the_connection_and_not_the_engine(era: Any) -> None:
+    async with era({}) as servers:
+        assert await kind_of(servers, "flood", {"size": 27 * 1024 * 1024}) == "output_too_large"
+        assert await servers.call("one", "add", {"a": 1, "b": 2}, None) == 3
+
+
+async def test_a_tool_that_is_renamed_while_the_connection_lives_is_no_tool(servers: Servers) -> None:
     assert await servers.call("one", "add", {"a": 1, "b": 2}, None) == 3
+    await servers.call("one", "forget", {"name": "add"}, None)
+    assert await kind_of(servers, "add", {"a": 1, "b": 2}) == "no_tool"
+    assert isinstance(await servers.call("one", "pid", {}, None), int)
+
+
+async def test_a_missing_tool_is_named_by_explain(tmp_path: Path) -> None:
+    spec = {"name": "w", "steps": [{"id": "a", "kind": "tool_remote", "server": "one", "tool": "subtract"}]}
+    registry = Registry(remote=Servers({"one": {"command": [sys.executable, PROGRAM]}}, Guard()))
+    async with serving(Settings(db=f"sqlite:///{tmp_path / 'x.db'}", port=0), registry=registry) as server:
+        row, _ = await server.services.commands.start("default", spec)
+        await server.services.queries.wait_for("default", row.id, 60)
+        async with aiohttp.ClientSession() as session:
+            why = await Asker(server, session, Holds()).tool("workflows_explain", {"run_id": row.id})
+    (step,) = why["structuredContent"]["failed_steps"]
+    assert (step["error"]["kind"], "subtract" in step["error"]["message"]) == ("no_tool", True)
+
+
+RAW = """
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    if "id" not in asked:
+        continue
+    method, result = asked["method"], {}
+    if method == "server/discover":
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "error": {"code": -32601, "message": "?"}}), flush=True)
+        continue
+    if method == "initialize":
+        result = {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "raw", "version": "1"}}
+    if method == "tools/list":
+        if MODE == "hangs":
+            continue
+        first = int((asked.get("params") or {}).get("cursor") or 0)
+        tools = [{"name": f"t{n}", "inputSchema": {"type": "object"}} for n in range(first, first + SIZE)]
+        result = {"tools": tools, "nextCursor": str(first + SIZE)}
+    if method == "tools/call":
+        result = {"content": [{"type": "text", "text": asked["params"]["name"]}]}
+    if MODE == "babbles":
+        print("not a message\\n" * 1000, flush=True)
+    print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def raw(mode: str, size: int = 100) -> Servers:
+    text = f"MODE, SIZE = {mode!r}, {size}\n{RAW}"
+    return Servers({"one": {"command": [sys.executable, "-c", text], "timeout_secs": 20}}, Guard())
+
+
+@pytest.mark.parametrize("size", [1, 100, 10_000])
+async def test_a_server_that_lists_tools_without_end_is_read_up_to_a_limit(size: int) -> None:
+    servers = raw("lists", size)
+    assert await servers.call("one", "t3", {}, None) == "t3"
+    assert (
+        await servers.call("one", "t999999", {}, None) == "t999999"
+    )  # beyond what was read: the server decides
     await servers.stop()
+
+
+async def test_a_server_that_never_lists_its_tools_leaves_the_call_unsent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(link, "START_SECONDS", 3.0)
+    servers = raw("hangs")
+    assert await kind_of(servers, "t1") == "unsent"
+    await servers.stop()
+
+
+async def test_a_server_that_sends_other_lines_than_messages_is_left() -> None:
+    servers = raw("babbles")
+    assert await kind_of(servers, "t1") in ("unsent", "output_too_large")
+    await servers.stop()
+
+
+class OneAddress:
+    """Finds this machine under every name, as a name server of an attacker could do later."""
+
+    async def targets(self, url: str) -> list[Target]:
+        return [Target(socket.AF_INET, "127.0.0.1", int(url.rsplit(":", 1)[1].partition("/")[0]))]
+
+
+async def test_a_request_goes_to_the_address_that_was_checked() -> None:
+    """The name does not exist, so a second lookup would find nothing."""
+    heads: list[bytes] = []
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 500 No\r\ncontent-length: 0\r\n\r\n")
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        servers = Servers({"one": {"url": f"http://tools.invalid:{port}/mcp"}}, OneAddress())
+        assert await kind_of(servers, "add") == "unsent"
+        await servers.stop()
+    assert f"host: tools.invalid:{port}".encode() in heads[0].lower()
 
 
 async def test_the_process_of_a_server_ends_with_the_connections() -> None:

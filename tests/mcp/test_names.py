@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.mcp.names import matches, tool_name
+from holdfast.mcp.names import tool_name
+from holdfast.runtime.rights import matches
 
 FITS = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 

@@ -48,9 +48,9 @@ async def ask_at() -> dict[str, Any]:
     return {"pending": True, "task_id": "T", "poll_url": "http://127.0.0.1:9/T"}
 
 
-async def not_yet(*_: Any) -> dict[str, Any]:
+async def not_yet(*_: Any) -> tuple[bytes, str]:
     """What is found at that address."""
-    return {"pending": True, "task_id": "T"}
+    return b'{"pending": true, "task_id": "T"}', "here"
 
 
 @tool
@@ -121,7 +121,7 @@ async def moved(rng: random.Random, hours: list[int]) -> bool:
 async def test_whatever_the_clock_does_no_wait_ends_early_and_none_is_lost(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:
-    monkeypatch.setattr(polling, "get_json", not_yet)
+    monkeypatch.setattr(polling, "get", not_yet)
     rng, watch, moves = random.Random(seed), Watch(), 0
     while moves < MOVES:
         async with opened(tmp_path, TOOLS, clock()) as engine:
@@ -213,11 +213,11 @@ async def test_polls_go_on_at_their_pace_however_often_the_clock_is_set_back(
 ) -> None:
     looked: list[float] = []
 
-    async def look(*_: Any) -> dict[str, Any]:
+    async def look(*_: Any) -> tuple[bytes, str]:
         looked.append(clock().monotonic())
-        return {"pending": True, "task_id": "T"}
+        return b'{"pending": true, "task_id": "T"}', "here"
 
-    monkeypatch.setattr(polling, "get_json", look)
+    monkeypatch.setattr(polling, "get", look)
     poll = "{id: a, tool: ask_at, pending_ttl_secs: 80000, poll: {interval_ms: 10000, max_ms: 10000}}"
     async with opened(tmp_path, [ask_at], clock()) as engine:
         run = await engine.begin(f"name: n\nsteps: [{poll}]")

@@ -364,9 +364,9 @@ async def test_a_step_whose_tool_is_missing_waits_and_the_run_says_what_it_needs
     async with opened(tmp_path, [], clock()) as engine:
         run = await engine.begin(CHAIN)
         await settled()
-        assert await run.status() == "running"
+        assert await run.status() == "waiting"
         assert engine.door.residents == {}
-    assert rows(tmp_path, "SELECT needs, owner FROM run") == [('["step"]', None)]
+    assert rows(tmp_path, "SELECT needs, owner FROM run") == [('{"step":[1,1700000000000]}', None)]
 
 
 @by_hand
@@ -399,7 +399,7 @@ async def test_a_missing_tool_beside_a_slow_step_is_told_when_that_one_ends(tmp_
         await settled()
         gate.set()
         await settled()
-        assert rows(tmp_path, "SELECT needs, owner FROM run") == [('["absent"]', None)]
+        assert rows(tmp_path, "SELECT needs, owner FROM run") == [('{"absent":[1,1700000000000]}', None)]
         assert engine.door.residents == {}
 
 

@@ -54,9 +54,9 @@ def _two_at_once(self: Decision, tick: Tick, *, is_catchup: bool) -> None:
     self.catchups = 0
 
 
-def _drop_the_newest(self: Decision, count: int) -> None:
-    tick = self.grid.fire_before(self.missed[-1].until + 1)
-    self.catchup_from = tick.at + 1 if tick is not None and count < 50 else 0
+def _drop_the_newest(self: Decision) -> None:
+    tick = self.grid.before(self.missed[-1].until + 1)
+    self.catchup_from = tick.at + 1 if tick is not None and 0 < self.schedule.max_catchup < 50 else 0
 
 
 def _no_pause(self: Decision, tick: Tick) -> Pause | None:
@@ -109,11 +109,11 @@ BUGS: dict[str, Bug] = {
     "one run more than the limit": decision("_has_room", property(_start_at_the_limit)),
     "a skipped occurrence has no row": decision("_skip", _skip_without_row),
     "catch-up runs overlap": decision("_fire", _two_at_once),
-    "the oldest are caught up": decision("limit_catchup", _drop_the_newest),
+    "the oldest are caught up": decision("_limit_catchup", _drop_the_newest),
     "a pause is forgotten": decision("_pause_of", _no_pause),
     "jitter is drawn anew": _jitter_is_drawn_anew,
     "the cursor follows the clock back": decision("_cursor", _follow_the_clock),
     "catch-up is skipped for overlap": decision("_start_owed", _catch_up_is_skipped),
     "an exclusion is not looked at": lambda: mock.patch.object(Grid, "is_excluded", return_value=False),
-    "what is owed is lost by an edit": lambda: mock.patch.object(control, "_listed", return_value=((), [])),
+    "what is owed is lost by an edit": lambda: mock.patch.object(control._Listing, "listed", return_value=()),
 }

@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.schedule.control import backfilled, discarded, missing, paused, registered, replaced, stretches
+from holdfast.schedule.control import backfilled, discarded, missing, paused, registered, replaced
 from holdfast.schedule.due import due
 from holdfast.schedule.records import Cursor, Owed, Running, Schedule
 from holdfast.schedule.timing import Timing
@@ -32,8 +32,13 @@ def hours(instants: Any) -> list[int]:
 
 
 def asked(cursor: Cursor, *instants: int, every_ms: int = 0) -> Cursor:
-    found = stretches(schedule(), cursor, [NOON + hour * HOUR for hour in instants])
-    return backfilled(cursor, found, every_ms)
+    return backfilled(cursor, stretches(cursor, *instants), every_ms)
+
+
+def stretches(cursor: Cursor, *hours: int) -> tuple[Owed, ...]:
+    """Those of a request that finds no run at these hours, and one at each of the others."""
+    settled = {NOON + hour * HOUR for hour in range(24)} - {NOON + hour * HOUR for hour in hours}
+    return missing(schedule(), cursor, NOON, NOON + DAY, settled, 100).stretches
 
 
 def test_what_has_no_run_is_missing() -> None:
@@ -66,8 +71,16 @@ def test_excluded_occurrences_are_not_missing() -> None:
 
 
 def test_neighbours_are_one_stretch() -> None:
-    made = stretches(schedule(), at(9), [NOON + hour * HOUR for hour in (1, 2, 3, 5, 6, 9)])
+    made = stretches(at(9), 1, 2, 3, 5, 6, 9)
     assert [(hours([one.after + 1, one.until])) for one in made] == [[1, 3], [5, 6], [9, 9]]
+
+
+def test_a_stretch_goes_on_where_the_search_stopped() -> None:
+    once = missing(schedule(), at(9), NOON, NOON + DAY, {NOON + 2 * HOUR}, 5)
+    assert once.is_open and once.next_from is not None
+    then = missing(schedule(), at(9), once.next_from, NOON + DAY, set(), 100, once.stretches[-1])
+    joined = (*once.stretches[:-1], *then.stretches)
+    assert [(hours([one.after + 1, one.until])) for one in joined] == [[0, 1], [3, 9]]
 
 
 def test_a_backfill_fires_one_after_the_other_where_one_run_may_be_open() -> None:

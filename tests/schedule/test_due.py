@@ -13,7 +13,7 @@ from holdfast.schedule.records import Cursor, Due, Outage, Running, Schedule, Sk
 from holdfast.schedule.timing import Timing
 from holdfast.spec.cron import Dst
 from holdfast.spec.moments import parse_moment
-from holdfast.spec.triggers import Exclude
+from holdfast.spec.triggers import Exclude, MissedRunPolicy
 
 NOON = 1_774_000_000_000 // 86_400_000 * 86_400_000 + 43_200_000  # 12:00 UTC on 2026-03-20
 MINUTE, HOUR, DAY = 60_000, 3_600_000, 86_400_000
@@ -169,9 +169,13 @@ def test_allow_and_zero_lift_the_limit() -> None:
         assert len(due(plan, registered(NOON), Running(50), NOON + 3 * HOUR).fires) == 3
 
 
-def test_max_concurrent_counts_the_fires_of_the_same_answer() -> None:
-    answer = due(schedule(max_concurrent=2), registered(NOON), Running(0), NOON + 3 * HOUR)
-    assert len(answer.fires) == 2 and rows(answer) == [("overlap", NOON + 3 * HOUR, NOON + 3 * HOUR, 1)]
+def test_a_late_occurrence_is_not_skipped_for_a_run_that_starts_in_the_same_answer() -> None:
+    plan, now = schedule(max_concurrent=2), NOON + 3 * HOUR
+    answer = due(plan, registered(NOON), Running(0), now)
+    assert len(answer.fires) == 2 and not rows(answer)
+    assert answer.is_cut and answer.next_at == now
+    assert fired(due(plan, answer.cursor, Running(1), now)) == [now]
+    assert rows(due(plan, answer.cursor, Running(2), now)) == [("overlap", now, now, 1)]
 
 
 # ----------------------------------------------------------------------------------------------------- missed
@@ -398,12 +402,17 @@ def test_an_edit_keeps_so_many_that_are_owed_and_has_rows_for_the_rest() -> None
     old = schedule(Timing(("0 * * * * *",)), missed_run_policy="run_all", max_catchup=0)
     woke = NOON + 3_000 * MINUTE + 2 * MINUTE
     begun = due(old, registered(NOON), Running(), woke, outages=(Outage(NOON, woke),))
-    moved = replaced(old, schedule(HALF_HOURLY), begun.cursor, Running(1, 1), woke)
+    cut = replaced(old, schedule(HALF_HOURLY), begun.cursor, Running(1, 1), woke)
+    assert cut.is_cut  # more than one answer examines
+    moved = replaced(old, schedule(HALF_HOURLY), cut.cursor, Running(1, 1), woke)
     assert not moved.is_cut
     assert [len(owed.instants) for owed in moved.cursor.missed] == [KEPT_MAX]
-    ((reason, first, _, count),) = rows(moved)
     missed = 3_000  # the last two minutes are within the grace
-    assert (reason, first, count) == ("max_catchup", NOON + 2 * MINUTE, missed - 1 - KEPT_MAX)
+    assert [(reason, first) for reason, first, _, _ in (*rows(cut), *rows(moved))] == [
+        ("max_catchup", NOON + 2 * MINUTE),
+        ("max_catchup", NOON + 1_002 * MINUTE),
+    ]
+    assert sum(count for *_, count in (*rows(cut), *rows(moved))) == missed - 1 - KEPT_MAX
 
 
 def test_a_pause_goes_on_through_an_edit() -> None:
@@ -419,6 +428,62 @@ def test_a_schedule_that_is_enabled_again_has_missed_nothing() -> None:
     moved = replaced(schedule(enabled=False), schedule(), registered(NOON), Running(), NOON + DAY)
     answer = due(schedule(), moved.cursor, Running(), NOON + DAY)
     assert (fired(answer), rows(answer), answer.next_at) == ([], [], NOON + DAY + HOUR)
+
+
+# ------------------------------------------------------------------------------------------ hostile exclusions
+
+# Every second, but only the first of each hour is not excluded, by expressions that exclude one second at a time.
+MOSTLY_EXCLUDED = Timing(
+    ("* * * * * *",), exclude=Exclude(expressions=("1/2 * * * * *", "2/2 * * * * *", "0 1-59 * * * *"))
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "most", "hours"),
+    [("run_once", 1_000, [10]), ("run_all", 2, [9, 10]), ("run_all", 0, list(range(1, 11)))],
+)
+def test_a_search_through_many_exclusions_takes_several_bounded_answers(
+    policy: MissedRunPolicy, most: int, hours: list[int]
+) -> None:
+    plan = schedule(MOSTLY_EXCLUDED, missed_run_policy=policy, max_catchup=most)
+    woke = NOON + 11 * HOUR - MINUTE
+    cursor, answers = registered(NOON), 0
+    found: list[int] = []
+    while True:
+        before, cursor = cursor, msgspec.json.decode(msgspec.json.encode(cursor), type=Cursor)
+        answer = due(plan, cursor, Running(), woke, 1, outages=(Outage(NOON, woke),))
+        assert answer.examined <= EXAMINED_MAX + 1
+        cursor, found, answers = answer.cursor, found + fired(answer), answers + 1
+        if not answer.is_cut:
+            break
+        assert cursor != before, "an answer that is cut has come further"
+    assert found == [NOON + hour * HOUR for hour in hours]
+    assert answers > 11 * 3_600 // EXAMINED_MAX
+
+
+def test_an_edit_through_many_exclusions_takes_several_bounded_answers() -> None:
+    old = schedule(MOSTLY_EXCLUDED, missed_run_policy="run_all", max_catchup=0)
+    woke = NOON + 4 * HOUR - MINUTE
+    cursor, answers = registered(NOON), 0
+    while (
+        answer := replaced(old, schedule(), cursor, Running(1), woke, outages=(Outage(NOON, woke),))
+    ).is_cut:
+        assert answer.cursor != cursor
+        cursor, answers = answer.cursor, answers + 1
+    assert [owed.instants for owed in answer.cursor.missed] == [
+        tuple(NOON + hour * HOUR for hour in (1, 2, 3))
+    ]
+    assert answers > 1
+
+
+def test_a_schedule_that_is_mostly_excluded_is_decided_on_the_way() -> None:
+    """The next fire would be late if all excluded occurrences had to be decided before it."""
+    weekend = Timing(("* * * * * *",), exclude=Exclude(expressions=("* * * * * SAT,SUN",)))
+    friday = NOON + DAY // 2 - 1  # NOON is on a Friday
+    answer = due(schedule(weekend), registered(friday), Running(), friday)
+    assert answer.next_at == friday + 1 + EXAMINED_MAX // 2 * 1_000
+    later = due(schedule(weekend), answer.cursor, Running(), answer.next_at)
+    assert (fired(later), rows(later)[0][0], later.is_cut) == ([], "excluded", False)
 
 
 # -------------------------------------------------------------------------------------------------- the record

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from holdfast.schedule.control import registered
 from holdfast.schedule.due import due
 from holdfast.schedule.records import Outage, Running, Schedule
-from holdfast.schedule.timing import Grid, Timing, grid_of
+from holdfast.schedule.timing import Calendar, Grid, Timing, grid_of
+from holdfast.schedule.zones import zone
 from holdfast.spec.moments import Moment, parse_moment
 from holdfast.spec.triggers import Between, Exclude
 from tests.schedule.oracle import backward, forward, ms, utc
@@ -120,10 +121,35 @@ def test_an_end_that_is_a_date_is_meant_whole() -> None:
 
 
 def test_the_search_stops_for_now_in_an_exclusion_that_never_ends() -> None:
-    everything = grid("* * * * * *", exclude=Exclude(expressions=("* * * * * *",)))
+    halves = Exclude(expressions=("0/2 * * * * *", "1/2 * * * * *"))
+    everything = grid("* * * * * *", exclude=halves)
     start = at("2026-01-01T00:00")
     tick = everything.fire_after(start)
     assert tick is not None and start < tick.at < start + 3_600_000
+
+
+@pytest.mark.parametrize(
+    ("expression", "start", "until"),
+    [
+        ("* * * 25 10 *", "2026-10-24T22:00", "2026-10-25T23:00"),  # clocks go back: the day has 25 hours
+        (
+            "* * 1-2 25 10 *",
+            "2026-10-24T23:00",
+            "2026-10-25T02:00",
+        ),  # 02:00 comes twice, and is excluded twice
+        ("* * 1-3 29 3 *", "2026-03-29T00:00", "2026-03-29T02:00"),  # 02:00 does not exist
+        ("* 59 23 24 10 *", "2026-10-24T21:59", "2026-10-24T22:00"),
+    ],
+)
+def test_a_stretch_of_an_excluding_expression_is_passed_over_in_few_steps(
+    expression: str, start: str, until: str
+) -> None:
+    calendar = Calendar(Exclude(expressions=(expression,)), zone("Europe/Berlin"))
+    assert calendar.excluded_until(at(start) - 1) is None
+    instant, steps = at(start), 0
+    while (end := calendar.excluded_until(instant)) is not None:
+        instant, steps = end, steps + 1
+    assert utc(instant) == utc(at(until)) and steps <= 3
 
 
 def test_a_long_exclusion_is_passed_over_at_once() -> None:

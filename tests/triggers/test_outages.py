@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from functools import partial
 from typing import Any
 
 import pytest
 
 from holdfast.runtime.engine import Engine
+from holdfast.schedule.due import EXAMINED_MAX
 from holdfast.testing import TestEngine
+from holdfast.triggers.deciding import TURN_WORK
 from holdfast.values import DEFAULT_TENANT
 from tests.triggers.scheduled import cron, ledger, put
 
@@ -133,7 +136,7 @@ async def test_a_machine_that_is_suspended_between_a_timer_and_its_query_has_sle
     engine.clock.wall_offset_ms += 600_000
     opened.fires.query()
     await engine.advance()
-    assert minutes(work.calls) == ["22:14"]  # 22:24 is only late, and a run is open when it is decided
+    assert minutes(work.calls) == ["22:14", "22:24"]  # the second is only late, and no run is open any more
     assert [row.reason for row in await ledger(engine) if row.outcome == "skipped"][:1] == ["missed"]
 
 
@@ -145,6 +148,30 @@ async def test_load_alone_misses_nothing(engine: TestEngine) -> None:
     await engine.advance(seconds=1)
     assert len(work.calls) == 10
     assert {row.outcome for row in await ledger(engine)} == {"fired"}
+
+
+async def test_load_alone_skips_nothing_for_a_run_that_has_ended(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    opened = await put(engine, *[cron(f"s{n}") for n in range(3)])
+    async with opened.fires.deciding:
+        await engine.advance(minutes=10)
+    await engine.advance(seconds=1)
+    assert sorted(minutes(work.calls)) == sorted([f"22:{minute}" for minute in range(14, 24)] * 3)
+
+
+async def test_what_is_late_is_skipped_for_a_run_that_is_open(engine: TestEngine) -> None:
+    gate = asyncio.Event()
+    work = engine.fake_tool("work", side_effect=lambda x: gate.wait())
+    opened = await put(engine, cron())
+    async with opened.fires.deciding:
+        await engine.advance(minutes=10)
+    await engine.advance(seconds=1)
+    assert minutes(work.calls) == ["22:14"]
+    _, skipped = await ledger(engine)
+    assert (skipped.reason, skipped.times) == ("overlap", 9)
+    gate.set()
+    await engine.advance(minutes=1)
+    assert minutes(work.calls) == ["22:14", "22:24"]
 
 
 async def test_what_was_due_while_the_machine_was_suspended_is_missed(engine: TestEngine) -> None:
@@ -246,3 +273,21 @@ async def test_jitter_that_falls_into_an_outage_does_not_lose_the_occurrence(eng
     assert work.calls == []
     await down(engine, 40)
     assert minutes(work.calls) == ["22:14"]
+
+
+async def test_other_work_gets_its_turn_while_schedules_are_decided_after_an_outage(
+    engine: TestEngine,
+) -> None:
+    """Each of these takes a whole answer, about 20 ms: together they must not hold up the server."""
+    engine.fake_tool("work")
+    schedules = [cron(f"s{n}", "* * * * * *", overlap="buffer_all") for n in range(20)]
+    opened = await put(engine, *schedules)
+    engine.clock.seconds += EXAMINED_MAX - 1
+    states = await opened.store.schedule_states([(DEFAULT_TENANT, spec.id) for spec in schedules])
+    turns = [
+        [one.due.examined for one in decisions]
+        for decisions in opened.fires._decide_all(states, opened.clock.now())
+        if decisions
+    ]
+    assert len(turns) == 20
+    assert all(sum(examined) > TURN_WORK for examined in turns)

@@ -1,0 +1,121 @@
+"""Large work is done in pieces, and the event loop gets its turns between them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import Any, TypeVar
+
+from holdfast import tool
+from holdfast.engine.events import Continued
+from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.load import load_run
+from holdfast.runtime.starts import _checked
+from holdfast.spec.inputs import Inputs
+from holdfast.values import sha256
+from tests.runtime.bench import opened
+from tests.runtime.manual import by_hand, clock, settled
+
+T = TypeVar("T")
+ITEMS = 3_000
+WIDE = f"""
+name: wide
+steps:
+  - {{id: loop, kind: foreach, items: $.inputs.xs, concurrency: {ITEMS}, steps: [{{id: s, tool: work, args: {{x: "{{{{ item }}}}"}}}}]}}
+"""
+
+
+async def with_turns(work: Awaitable[T]) -> tuple[T, int]:
+    """What comes of some work, and how often other tasks had their turn meanwhile."""
+    turns = 0
+
+    async def count() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    counting = asyncio.ensure_future(count())
+    await asyncio.sleep(0)
+    before = turns
+    try:
+        return await work, turns - before
+    finally:
+        counting.cancel()
+
+
+@by_hand
+async def test_a_commit_continues_a_wide_fan_out_once_however_many_children_end(tmp_path: Path) -> None:
+    @tool
+    async def work(x: Any) -> Any:
+        return x
+
+    most: Counter[int] = Counter()
+    async with opened(tmp_path, [work], clock()) as engine:
+        engine.door.watchers.append(
+            lambda batch, entries, seconds: most.update(
+                [sum(isinstance(event, Continued) for _, event, _, _ in entries)]
+            )
+        )
+        run = await engine.begin(WIDE, {"xs": list(range(ITEMS))})
+        result = await run.result()
+        assert [one["s"] for one in result["loop"]["iterations"]] == list(range(ITEMS))
+    assert max(most) == 1
+
+
+@by_hand
+async def test_a_wide_run_is_loaded_in_pieces_and_is_the_same_run(tmp_path: Path) -> None:
+    @tool
+    async def work(x: Any) -> Any:
+        await asyncio.Event().wait()
+
+    pieces = 0
+
+    async def give_way() -> None:
+        nonlocal pieces
+        pieces += 1
+        await asyncio.sleep(0)
+
+    async with opened(tmp_path, [work], clock()) as engine:
+        await engine.begin(WIDE, {"xs": [{"y": "z" * 500}] * ITEMS})
+        await settled()
+        (resident,) = engine.door.residents.values()
+        stored = await engine.store.load(resident.run.no)
+        assert stored is not None
+        loaded = await load_run(engine.store, stored, give_way)
+        assert (loaded.frames, loaded.steps, loaded.scopes) == (
+            resident.run.frames,
+            resident.run.steps,
+            resident.run.scopes,
+        )
+    assert pieces >= 1
+
+
+def test_a_large_value_is_read_while_other_tasks_have_their_turn(tmp_path: Path) -> None:
+    asyncio.run(_reads_a_large_value(tmp_path))
+
+
+async def _reads_a_large_value(folder: Path) -> None:
+    @tool
+    async def work() -> str:
+        return "y" * 3_000_000
+
+    async with opened(folder, [work], SystemClock()) as engine:
+        run = await engine.begin("name: n\nsteps: [{id: a, tool: work}]")
+        await run.result()
+        text = b'"' + b"y" * 3_000_000 + b'"'
+        row = await engine.store.run_by_id("default", run.id)
+        assert row is not None
+        body, turns = await with_turns(engine.store.blob(row.no, sha256(text)))
+    assert body == text
+    assert turns > 0
+
+
+def test_many_inputs_are_checked_against_a_schema_while_other_tasks_have_their_turn() -> None:
+    declared = Inputs({"n": {"type": "array", "items": {"type": "integer", "minimum": 0}}})
+    inputs = {"n": list(range(100_000))}
+    filled, turns = asyncio.run(with_turns(_checked(declared, inputs)))
+    assert filled == inputs
+    assert turns > 0

@@ -38,3 +38,32 @@ def pull_the_plug(context: Context) -> str:
     if context.attempt == 1:
         os.kill(os.getpid(), signal.SIGKILL)
     return f"alive, attempt {context.attempt}"
+
+
+@tool
+async def work(secs: float) -> str:
+    await asyncio.sleep(secs)
+    return "fine"
+
+
+@tool
+def list_pictures(count: int) -> list[str]:
+    return [f"picture-{n:03}.jpg" for n in range(count)]
+
+
+@tool
+async def thumbnail(picture: str) -> dict[str, str]:
+    n = int(picture.removeprefix("picture-").removesuffix(".jpg"))
+    await asyncio.sleep(0.02 + n % 7 * 0.02)
+    if n % 41 == 17:
+        raise ValueError(f"{picture} is not a picture: unexpected end of file")
+    return {"thumbnail": f"small-{picture}"}
+
+
+@tool
+async def charge(customer: str, amount: float, context: Context) -> dict[str, str]:
+    context.log(f"asking the bank for {amount} of {customer}, attempt {context.attempt}")
+    await asyncio.sleep(0.3)
+    if amount > 100:
+        raise ConnectionError(f"the bank refuses {amount}: the limit of {customer} is 100")
+    return {"transaction": f"T-{customer}-{amount:g}"}

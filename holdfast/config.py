@@ -28,7 +28,8 @@ PORT_MAX: Final = 65_535
 DIGITS_MAX: Final = 20  # of a number in the environment
 WORKER_TTL_SECS: Final = 15
 PENDING_TTL_SECS: Final = 86_400
-WORKER_LEASE_SECS: Final = 30
+WORKER_LEASE_SECS: Final = 10
+NO_WORKER_WAIT_SECS: Final = 60
 RATE_PER_KEY: Final = 2_000  # requests a second
 RATE_PER_ADDRESS: Final = 100  # of those who give no key
 RATE_PER_WEBHOOK: Final = 1_000  # of one sender: behind a proxy, all senders have its address
@@ -64,6 +65,8 @@ class Mcp(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     expose: tuple[str, ...] = ("*",)  # patterns of workflow names
     wait_secs: Annotated[float, msgspec.Meta(ge=0, le=60)] = 10
     max_tokens: Annotated[int, msgspec.Meta(ge=100, le=100_000)] = 2_000
+    # Definitions of callers without a key need no approval before destructive tools.
+    skip_gate: bool = False
     oauth: OAuth | None = None
 
 
@@ -98,6 +101,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     processes: int | None = None
     process_memory_bytes: int | None = None
     pending_ttl_secs: int = PENDING_TTL_SECS
+    no_worker_wait_secs: int = NO_WORKER_WAIT_SECS  # of a graph's call; 0: it fails at once
     worker_ttl_secs: int = WORKER_TTL_SECS
     worker_lease_secs: int = WORKER_LEASE_SECS
     servers: Mapping[str, Mapping[str, Any]] = {}
@@ -110,6 +114,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
 
 TEXT, LIST, COUNT, CHOICE, TABLES = "text", "a list of texts", "a whole number", "json or text", "tables"
+COUNT_OR_0 = "a whole number from 0"
 DAYS = 'a whole number, or "forever"'
 PORT = "a port from 0 (any that is free) to 65535"
 TENANTS = 'a table for each tenant other than default, with secrets = ["NAME"]'
@@ -148,6 +153,7 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "processes": (COUNT, ("HOLDFAST_PROCESSES",)),
     "process_memory_bytes": (COUNT, ("HOLDFAST_PROCESS_MEMORY_BYTES",)),
     "pending_ttl_secs": (COUNT, ("HOLDFAST_PENDING_TTL_SECS",)),
+    "no_worker_wait_secs": (COUNT_OR_0, ("HOLDFAST_NO_WORKER_WAIT_SECS",)),
     "worker_ttl_secs": (COUNT, ("HOLDFAST_WORKER_TTL_SECS",)),
     "worker_lease_secs": (COUNT, ("HOLDFAST_WORKER_LEASE_SECS",)),
     "servers": (TABLES, ()),
@@ -273,6 +279,8 @@ def _fits(wanted: str, value: Any) -> bool:
         return True
     if wanted in (COUNT, DAYS):
         return isinstance(value, int) and not isinstance(value, bool) and value > 0
+    if wanted == COUNT_OR_0:
+        return isinstance(value, int) and not isinstance(value, bool) and value >= 0
     if wanted == PORT:
         return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= PORT_MAX
     if wanted == CHOICE:
@@ -370,6 +378,8 @@ def _read(wanted: str, text: str) -> Any:
         return text
     if wanted in (COUNT, DAYS):
         return int(text) if text.isdecimal() and int(text) > 0 else None
+    if wanted == COUNT_OR_0:
+        return int(text) if text.isdecimal() else None
     if wanted == PORT:
         return int(text) if text.isdecimal() and int(text) <= PORT_MAX else None
     if wanted == CHOICE:

@@ -16,8 +16,9 @@ from typing import Any, Self, TypedDict
 import msgspec
 
 from holdfast import limits as bounds
+from holdfast.answering import Answering
 from holdfast.arguments import checked
-from holdfast.config import PENDING_TTL_SECS, RETENTION_DAYS
+from holdfast.config import PENDING_TTL_SECS, RETENTION_DAYS, Settings
 from holdfast.deliveries.destinations import Given as FinalCallback
 from holdfast.deliveries.destinations import destination
 from holdfast.errors import (
@@ -31,6 +32,7 @@ from holdfast.errors import (
     RunInterrupted,
     RunIsOver,
     StoreUnavailable,
+    ToolMissing,
 )
 from holdfast.execution.dispatcher import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.plugins.call import add_tools
@@ -49,10 +51,10 @@ from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import DURABILITIES
 from holdfast.store.records import RunRow
-from holdfast.tools.forms import refuse_bent
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.tools.remote import RemoteCaller
+from holdfast.tools.results import refuse_bent
 from holdfast.tools.secrets import Provider, Secrets
 from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, StepState, decode, job_id
 from holdfast.views.events import Events, RunEvent, events_of
@@ -188,7 +190,8 @@ class Holdfast:
             )
         if durability not in DURABILITIES:
             raise InvalidInputs(f"durability must be {' or '.join(DURABILITIES)}, not {durability!a:.50}")
-        self._lock = lock_of(database)
+        # Where a test moves the clock, a socket that waits for callers would look like work in progress.
+        self._lock = lock_of(database, answers=None if self._manual_clock else "all")
 
         guard = Guard(guarded=allow_networks is not None, allowed=allow_networks or ())
         options = Options(
@@ -215,6 +218,8 @@ class Holdfast:
         )
         self._plugins = None if plugins is None else given(plugins)
         self._was_opened = False
+        settings = Settings(db=database, template_env=tuple(template_env), public_url=public_url)
+        self._answering = Answering(self._lock.socket, self._engine, settings)
 
     async def __aenter__(self) -> Self:
         if self._was_opened:
@@ -228,6 +233,7 @@ class Holdfast:
         except BaseException:
             self._lock.free()
             raise
+        self._answering.begin()
         return self
 
     async def _use_plugins(self, found: list[Found]) -> None:
@@ -239,6 +245,7 @@ class Holdfast:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
+            await self._answering.end()
             await self._engine.close()
         finally:
             self._lock.free()
@@ -285,6 +292,18 @@ class Holdfast:
             order.request_id, order.workflow = request_id, name or self._engine.plans.content_of(read)
         begun = await self._engine.starts.start(order)
         return RunHandle(self._engine, begun.no, begun.run_id)
+
+    async def _refuse_missing(self, spec: Spec) -> None:
+        """Raise ToolMissing if a run would wait for a tool or worker that no other process can bring."""
+        name, starts = _published_name(spec), self._engine.starts
+        read = self._read(spec) if name is None else (await starts.published(name))[0]
+        whole = (await starts.ready(DEFAULT_TENANT, read)).whole
+        if lacks := self._engine.commands.planning.lacks(DEFAULT_TENANT, whole):
+            known = ", ".join(sorted(self._engine.registry.names()))
+            raise ToolMissing(
+                "\n".join(map(str, lacks))
+                + f"\ntools were looked for in `tools` and the built-in ones: {known}"
+            )
 
     async def validate(self, spec: Mapping[str, Any] | str) -> Validation:
         """Check a definition, as data or YAML text: every problem with the JSON Patch that repairs it, and the plan of a
@@ -513,7 +532,10 @@ class RunHandle:
 
     async def _why(self) -> str:
         row = await self._engine.runs.row_of(self.id)
-        return f"it is {row.status}" + (f" and needs the tools {row.needs}" if row.needs else "")
+        if not row.needs:
+            return f"it is {row.status}"
+        needs = [name.replace("service:", "a worker for ") for name in msgspec.json.decode(row.needs)]
+        return f"it is {row.status} and needs {', '.join(needs)}"
 
 
 def run_sync(
@@ -530,11 +552,13 @@ def run_sync(
 ) -> Any:
     """Run a workflow to its end and return its output: for scripts and notebooks.
 
-    After `timeout` seconds it raises TimeoutError; the run stays open, and continues when the database is opened again.
+    After `timeout` seconds it raises TimeoutError; the run stays open, and continues when the database is opened again. A workflow
+    that calls a tool which is not among `tools`, or a service, which would need a worker, raises ToolMissing and starts nothing.
     """
 
     async def main() -> Any:
         async with Holdfast(database, tools=tools, durability=durability) as hf:
+            await hf._refuse_missing(spec)
             run = await hf.start(
                 spec, inputs, request_id=request_id, labels=labels, parent_job_id=parent_job_id
             )

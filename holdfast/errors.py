@@ -9,6 +9,7 @@ HoldfastError
 │   └── UnsupportedMediaType
 ├── Unauthorised           no API key, or an unknown one
 ├── Forbidden              the API key is valid but lacks the scope
+│   └── PlanRefused        the API key may not run this definition; carries every Problem
 ├── MisdirectedRequest     the Host header names another server
 ├── TooManyRequests        rate limit reached; says when to retry
 ├── KeyNeeded              a server that is not on loopback has no API key
@@ -97,6 +98,12 @@ class InvalidSpec(HoldfastError, ValueError):
         self.problems = tuple(problems)
 
 
+class ToolMissing(HoldfastError, LookupError):
+    """A workflow calls a tool that this process does not have, and no other process can be expected to run it."""
+
+    code = "no_tool"
+
+
 class InvalidInputs(HoldfastError, ValueError):
     """The inputs of a run, a label or a request are not valid; the message lists every problem."""
 
@@ -150,6 +157,17 @@ class Forbidden(HoldfastError):
     """The API key lacks the scope for this request, or the request comes from a page of another origin."""
 
     code = "forbidden"
+
+
+class PlanRefused(Forbidden):
+    """The caller may not use what the definition calls, or a destructive tool has no approval before it. `problems` has every
+    reason, with the patch that adds the approval."""
+
+    code = "plan_refused"
+
+    def __init__(self, problems: Sequence[Problem]) -> None:
+        super().__init__("\n".join(map(str, problems)))
+        self.problems = tuple(problems)
 
 
 class MisdirectedRequest(HoldfastError):
@@ -344,9 +362,10 @@ class StoreDamaged(StoreGone):
 
 
 class DatabaseInUse(Unavailable):
-    """Another process owns the file."""
+    """Another process owns the file. `pid` is None if waiting for it would not help."""
 
     code = "database_in_use"
+    pid: int | None = None
 
 
 class NodeIsOver(Unavailable):

@@ -17,6 +17,8 @@ from codecs import escape_decode
 from collections.abc import Iterator
 from typing import Final
 
+import msgspec
+
 CHUNK: Final = 32 * 1024
 TOKENS_MAX: Final = 300_000  # read one by one while a text is cut: 0.1 s
 INNER: Final = 2  # the depth within a member of the outermost array or object
@@ -118,17 +120,54 @@ def cuts(text: bytes, spacing: int) -> Iterator[int]:
         at = end
 
 
-_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"|[\[\]{},]')
-_REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"')
+def few_members(text: bytes, most: int) -> dict[str, bytes] | None:
+    """The members of a compact object, each as its text; None if there are more than `most`, or if it is something else."""
+    if text[:1] != b"{" or text == b"{}":
+        return {} if text == b"{}" else None
+    found, begin = dict[str, bytes](), 1
+    for end in (*_outer_commas(text, most), len(text) - 1):
+        key = _TOKEN.match(text, begin)
+        if key is None or text[key.end() : key.end() + 1] != b":" or len(found) == most:
+            return None
+        found[msgspec.json.decode(key[0], type=str)] = text[key.end() + 1 : end]
+        begin = end + 1
+    return found
+
+
+def _outer_commas(text: bytes, most: int) -> list[int]:
+    """The offsets of the first `most` commas between members of the outermost object. Chunks within one member are not searched."""
+    depth, quoted, at, found = 0, False, 0, list[int]()
+    for chunk in _chunks(text):
+        brackets, is_quoted = _outside_strings(_paired(_BRACKETS.of(chunk)), quoted)
+        whole = brackets + _OPEN * (-len(brackets) % 8)
+        end = at + len(chunk)
+        if depth < INNER or _depth_after(whole, depth - INNER, _LIMIT_MAX) is None:
+            reached, inner, within = at, depth, quoted
+            while len(found) < most:
+                comma, _ = _next_comma(text, reached, end, inner, within)
+                if comma is None:
+                    break
+                found.append(comma)
+                reached, inner, within = comma + 1, 1, False
+        depth += 2 * brackets.count(_OPEN) - len(brackets)
+        at, quoted = end, is_quoted
+    return found
+
+
+# A string may go on after the part that is searched.
+_TOKEN = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\Z)|[\[\]{},]', re.DOTALL)
+_REST_OF_STRING = re.compile(rb'[^"\\]*+(?:\\.[^"\\]*+)*+"', re.DOTALL)
 
 
 def _next_comma(text: bytes, at: int, end: int, depth: int, quoted: bool) -> tuple[int | None, int]:
     """The first comma of the outermost level between two offsets, and how many tokens were read for it."""
     if quoted:
-        rest = _REST_OF_STRING.match(text, at)
-        at = len(text) if rest is None else rest.end()
+        rest = _REST_OF_STRING.match(text, at, end)
+        if rest is None:
+            return None, 1
+        at = rest.end()
     read = 0
-    for read, token in enumerate(_TOKEN.finditer(text, at, max(at, end)), 1):
+    for read, token in enumerate(_TOKEN.finditer(text, at, end), 1):
         kind = text[token.start()]
         if kind in b"[{":
             depth += 1

@@ -109,6 +109,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     streams_per_tenant_max: int = 1_000
     keys_max: int = 10_000
     key_services_max: int = 100
+    key_patterns_max: int = 100
     callers_max: int = 10_000
     folder_files_max: int = 1_000
     folder_walk_max: int = 100_000

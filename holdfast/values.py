@@ -29,6 +29,7 @@ Status = Literal[
     "pending", "running", "waiting", "cancelling", "completed", "failed", "cancelled", "interrupted"
 ]
 OPEN: Final = frozenset({"pending", "running", "waiting", "cancelling"})
+TASK_URL: Final = "mcp:"  # of the poll_url of a call that is a task of an MCP server: mcp:server/task
 TERMINAL: Final = frozenset({"completed", "failed", "cancelled", "interrupted"})
 
 
@@ -51,7 +52,7 @@ class WorkflowStatus(StrEnum):
         return self.value in TERMINAL
 
 
-StepState = Literal["ready", "running", "retrying", "waiting", "completed", "failed", "cancelled"]
+StepState = Literal["ready", "running", "retrying", "waiting", "completed", "skipped", "failed", "cancelled"]
 
 DEFAULT_TENANT: Final = "default"
 NULL: Final = msgspec.Raw(b"null")
@@ -69,6 +70,8 @@ class Error(msgspec.Struct, frozen=True, omit_defaults=True):
     path: str = ""
     attempt: int = 0
     cause: Error | None = None
+    # Later failures that did not replace this one: of `finally` steps and of compensations.
+    also: tuple[Error, ...] = ()
 
 
 # ---------------------------------------------------------------------------------------------------- paths

@@ -181,3 +181,40 @@ def test_members_are_counted_without_parsing(value: Any, size: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(jsontext, "CHUNK", size)
         assert jsontext.count_members(values.written(value)) == members(value)
+
+
+JSON = st.recursive(
+    st.none() | st.integers() | st.text(st.sampled_from('a,"\\[]{}:é\n'), max_size=40),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text('a,"{', max_size=3), inner, max_size=4)
+    ),
+    max_leaves=20,
+)
+
+
+@given(value=st.dictionaries(st.text('ab,"[', max_size=3), JSON, max_size=5), chunk=st.integers(8, 64))
+@example(value={"a": "", "b": "x,y" * 20, "c": [{"d": "],"}]}, chunk=16)
+def test_the_members_of_an_object_are_found_as_texts(value: dict[str, Any], chunk: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "CHUNK", chunk)
+        found = jsontext.few_members(values.written(value), 5)
+        assert found is not None
+        assert {name: values.decode(text) for name, text in found.items()} == value
+        assert jsontext.few_members(values.written({**value, "more": 0, "most": 0}), 1) is None
+
+
+@given(value=st.lists(JSON, min_size=2, max_size=8), chunk=st.integers(8, 64))
+@example(value=["a", "x" * 6, "b,c,d" * 30, "e"], chunk=8)
+def test_a_text_is_cut_between_members_and_never_within_a_string(value: list[Any], chunk: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(jsontext, "CHUNK", chunk)
+        text, begin, found = values.written(value), 1, list[Any]()
+        for cut in (*jsontext.cuts(text, 1), len(text) - 1):
+            found += values.decode(b"[" + text[begin:cut] + b"]")
+            begin = cut + 1
+        assert found == value
+
+
+def test_a_search_within_a_string_ends_with_its_chunk() -> None:
+    """It went on to the end of the string, for every chunk of it: the time grew with the square of its length."""
+    assert jsontext._next_comma(b"x" * 100 + b'",1]', 10, 20, 1, True) == (None, 1)

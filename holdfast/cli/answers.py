@@ -3,15 +3,14 @@ file."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.cli.file import finished
-from holdfast.cli.options import Usage, settings_of, value_of
+from holdfast.cli.options import Usage, settings_of, text_given, value_of
 from holdfast.cli.parser import Given
-from holdfast.cli.source import Answer, FileSource, Source, opened
+from holdfast.cli.source import Answer, Source, opened
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
 from holdfast.errors import NotWaiting
@@ -120,7 +119,7 @@ async def _resume(settings: Settings, given: Given, answer: Any) -> int:
     else:
         code = 0
         say(f"task {task_id}: {OUTCOMES[resumed.reason]}")
-        if resumed.resumed and isinstance(source, FileSource):
+        if resumed.resumed and source.is_unowned:
             say("no process is running it now; continue with: holdfast run --continue RUN_ID, or holdfast up")
     return code or (1 if resumed.reason in IN_VAIN else 0)
 
@@ -133,19 +132,14 @@ def _json(given: Given, flag: str) -> Any:
     text = given.text(flag)
     if text is None:
         return None
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise Usage(f"cannot read {flag} from {text[1:]}: {error}") from None
     try:
-        return decode(text)
+        return decode(text_given(text, flag))
     except msgspec.DecodeError as error:
         raise Usage(f"{flag} is not JSON: {error}; put text in double quotes, such as '\"yes\"'") from None
 
 
 def _say_how_to_go_on(source: Source, run_id: str, status: str) -> None:
-    if isinstance(source, FileSource) and status not in TERMINAL:
+    if source.is_unowned and status not in TERMINAL:
         say(f"no process is running it now; continue with: holdfast run --continue {run_id}")
 
 

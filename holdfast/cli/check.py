@@ -127,7 +127,9 @@ def report_unknown_tools(spec: Definition, known: Collection[str], report: Repor
         f"the tools are {', '.join(names[:TOOLS_NAMED_MAX])}{', …' if len(names) > TOOLS_NAMED_MAX else ''}"
     )
     for at, who, tool in _tools_called(spec):
-        if tool not in known:
+        if (
+            tool not in known and "/" not in tool
+        ):  # a server has that tool; that the server is configured was checked before
             message = f"{who}: unknown tool {quoted(tool)}"
             near = nearest(tool, known) or UNKNOWN
             report.add("unknown_tool", at, message, did_you_mean(tool, known) or others, near=near)

@@ -41,6 +41,11 @@ SERVER: Final = Flag(
     "The server to use. Default: the server that owns the database, or the database file itself.",
     "URL",
 )
+WAIT: Final = Flag(
+    "--wait",
+    "How long to wait while another process has the database open; 0 exits at once. Default: 600.",
+    "SECS",
+)
 RUN_ID: Final = Argument("RUN_ID", "The run: its id, the start or end of the id, or last.")
 EVERY: Final = (JSON, LOG, HELP)
 ON_A_FILE: Final = (DB, *EVERY)
@@ -85,7 +90,8 @@ The result of each step is on disk before the next step starts: after Ctrl-C, ki
 the run where it stopped. The run keeps the definition that it started with, even if the file has changed since.
 
 If a server owns the database, or --server names one, the server executes the run: the tools must be loaded there, the run
-continues when this command is stopped, and this command only follows it.
+continues when this command is stopped, and this command only follows it. If a program or another holdfast run has the database
+open, this command waits until that process ends.
 
 {EXIT_CODES}""",
     (
@@ -113,6 +119,7 @@ continues when this command is stopped, and this command only follows it.
             "Continue this run: its id, the start or end of the id, or last (the newest open run).",
             "RUN_ID",
         ),
+        WAIT,
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),
         *EVERY,
     ),
@@ -123,8 +130,8 @@ START: Final = Command(
     "holdfast.cli.start:command",
     f"""\
 The run is durable as soon as its id is printed. If a server owns the database, or --server names one, the server executes the
-run and this command only follows it. Without a server this command executes the run itself, as holdfast run does; with
---detach it only stores the run, and the next server that opens the database executes it.
+run and this command only follows it; so does a program that has the database open. Otherwise this command executes the run
+itself, as holdfast run does; with --detach it only stores the run, and the next server that opens the database executes it.
 
 With --request-id the same command can be repeated safely: it starts one run, however often it is given.
 
@@ -143,6 +150,7 @@ With --request-id the same command can be repeated safely: it starts one run, ho
         TOOLS,
         NETWORKS,
         ROOTS,
+        WAIT,
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),
         *ON_EITHER,
     ),
@@ -308,6 +316,7 @@ them. Name a step inside another step by its path, as runs show --all-steps prin
         TOOLS,
         NETWORKS,
         ROOTS,
+        WAIT,
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),
         *ON_EITHER,
     ),
@@ -403,7 +412,14 @@ FLOWS_PUBLISH: Final = Command(
         "holdfast flows publish flows/*.yaml --server http://127.0.0.1:8070",
     ),
     (Argument("FILE", "The definitions, in either notation.", many=True, files="yaml"),),
-    (Flag("--draft", "Store the version, but do not make it the current one."), *ON_EITHER),
+    (
+        Flag("--draft", "Store the version, but do not make it the current one."),
+        Flag(
+            "--strict",
+            "Refuse a file that calls a tool that no engine has, or a service that no worker serves.",
+        ),
+        *ON_EITHER,
+    ),
 )
 FLOWS_LIST: Final = Command(
     "flows list",
@@ -454,6 +470,7 @@ On a loopback address and without any API key, every user of this machine may do
 every request needs one; on any other address a key must exist (guarded mode). Ctrl-C stops gracefully: nothing is lost.""",
     (
         "holdfast up --tools tools --flows flows --schedules schedules",
+        "holdfast up --tools tools --reload",
         "holdfast up --port 8071 --db sqlite:///other.db",
         "holdfast up --demo",
     ),
@@ -477,7 +494,18 @@ every request needs one; on any other address a key must exist (guarded mode). C
         Flag("--public-url", "The address at which clients reach this server.", "URL"),
         NETWORKS,
         ROOTS,
+        Flag(
+            "--reload",
+            "Restart the server with the new code whenever a file of the tools or plugins changes; the port stays open.",
+        ),
         Flag("--demo", "Also run a demo worker with the services transform, sum and route."),
+        Flag("--quiet", "Log only warnings and failed runs, not every run that starts and ends."),
+        Flag(
+            "--log-level",
+            "The least level of log lines: debug, info, warning or error.",
+            "LEVEL",
+            choices=("debug", "info", "warning", "error"),
+        ),
         *ON_A_FILE,
     ),
 )
@@ -560,11 +588,25 @@ deliver callbacks; worker for workers; admin for everything.""",
         "holdfast keys create me --scope admin",
         "holdfast keys create ci --scope run --scope read --tenant acme --expires-days 90",
         "holdfast keys create gpu-box --scope worker --service render",
+        "holdfast keys create agent --scope run --scope read --tools echo --tools 'mail/*' --workflows 'report_*'",
     ),
     (Argument("NAME", "A name for the key."),),
     (
         Flag("--scope", "A scope of the key. May be repeated.", "SCOPE", many=True, choices=SCOPES),
         Flag("--service", "For a worker: limit the key to this service. May be repeated.", "NAME", many=True),
+        Flag(
+            "--tools",
+            "Limit the definitions of the key's holder to this tool or service. A pattern such as `mail/*` names several. May be repeated.",
+            "NAME",
+            many=True,
+        ),
+        Flag(
+            "--workflows",
+            "Limit the key to this published workflow, or to those that fit a pattern. May be repeated.",
+            "NAME",
+            many=True,
+        ),
+        Flag("--skip-gate", "Definitions of the key's holder need no approval before destructive tools."),
         Flag("--expires-days", "The key expires after this many days. Default: never.", "N"),
         TENANT,
         *ON_EITHER,
@@ -588,6 +630,17 @@ NODES: Final = Command(
     (),
     ON_EITHER,
 )
+WORKERS: Final = Command(
+    "workers",
+    "List the services of a server: their workers, and the calls that wait for one.",
+    "holdfast.cli.workers:command",
+    """\
+A step whose service has no worker waits for one, until its timeout or that of its run. This list says since when a service has
+no worker, how many calls wait for it, and how to start one.""",
+    ("holdfast workers", "holdfast workers --server http://127.0.0.1:8070 --json"),
+    (),
+    ON_EITHER,
+)
 KEYS_REVOKE: Final = Command(
     "keys revoke",
     "Revoke an API key, at once and permanently.",
@@ -597,7 +650,7 @@ KEYS_REVOKE: Final = Command(
     (Argument("KEY_ID", "The key's id, as holdfast keys list shows it."),),
     (TENANT, *ON_EITHER),
 )
-LETTER_ID: Final = Argument("LETTER_ID", "The id, as holdfast dead-letters list shows it.")
+DELIVERY_ID: Final = Argument("DELIVERY_ID", "The id, as holdfast dead-letters list shows it.")
 DEAD_LETTERS_LIST: Final = Command(
     "dead-letters list",
     "List final callbacks that were given up: not accepted for three days, or refused with 410 Gone.",
@@ -613,7 +666,7 @@ DEAD_LETTERS_REPLAY: Final = Command(
     "holdfast.cli.dead_letters:replay_command",
     "Its webhook-id stays the same. If no process is using the database, it is sent once; if that fails, the next server retries it.",
     ("holdfast dead-letters replay msg_01890a5d-ac96-774b-bcce-b302099a8057_0",),
-    (LETTER_ID,),
+    (DELIVERY_ID,),
     (NETWORKS, *ON_EITHER),
 )
 DEAD_LETTERS_DISCARD: Final = Command(
@@ -622,7 +675,7 @@ DEAD_LETTERS_DISCARD: Final = Command(
     "holdfast.cli.dead_letters:discard_command",
     "It is no longer listed; it is deleted with its run.",
     ("holdfast dead-letters discard msg_01890a5d-ac96-774b-bcce-b302099a8057_0",),
-    (LETTER_ID,),
+    (DELIVERY_ID,),
     ON_EITHER,
 )
 SCHEDULE_ID: Final = Argument("ID", "The schedule's id, as holdfast schedules list shows it.")
@@ -867,7 +920,7 @@ SHELVES: Final = {
     "Write and run": (INIT, RUN, START, VALIDATE, PLAN, SCHEMA),
     "Manage runs": (RUNS_LIST, RUNS_SHOW, RUNS_WATCH, RUNS_LOGS, RUNS_EXPLAIN, RUNS_CANCEL, RUNS_RERUN),
     "Answer waiting runs": (APPROVE, SIGNAL, RESUME),
-    "Run a server": (UP, MCP, WORKER, NODES, DEMO),
+    "Run a server": (UP, MCP, WORKER, WORKERS, NODES, DEMO),
     "Manage workflows": (FLOWS_PUBLISH, FLOWS_LIST, FLOWS_SHOW, FLOWS_DIFF, FLOWS_ROLLBACK),
     "Manage schedules": (
         SCHEDULES_LIST,

@@ -8,12 +8,13 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 from holdfast.api import present
-from holdfast.api.types import Letter, LetterPage
+from holdfast.api.types import CallbackDelivery, CallbackDeliveryPage
 from holdfast.cli.file import acting, finished, reading
-from holdfast.cli.options import Usage, load_tools, settings_of
+from holdfast.cli.options import load_tools, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import instant, ms_of, shortened, table
-from holdfast.cli.source import PAGE, PATIENCE_SECS, server_of
+from holdfast.cli.server import Server, server_of
+from holdfast.cli.source import PAGE
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
 from holdfast.runtime.plans import Plans
@@ -50,7 +51,7 @@ async def _list(settings: Settings, given: Given) -> int:
     return 0 if show(table(HEADS, [_cells(one) for one in found])) else UNWRITTEN
 
 
-def _cells(one: Letter) -> tuple[str, ...]:
+def _cells(one: CallbackDelivery) -> tuple[str, ...]:
     since = instant(ms_of(one.done_at)) if one.done_at else ""
     return (
         one.id,
@@ -61,79 +62,78 @@ def _cells(one: Letter) -> tuple[str, ...]:
     )
 
 
-async def _all(settings: Settings) -> list[Letter]:
+async def _all(settings: Settings) -> list[CallbackDelivery]:
     server = server_of(settings)
     if server is None:
         async with reading(settings) as store:  # while another process may own the file
             return await _all_of(Queries(store, Plans(store, ())))
-    found: list[Letter] = []
+    found: list[CallbackDelivery] = []
     cursor: str | None = None
-    async with _connected(settings, server) as connection:
+    async with _connected(server) as connection:
         while True:
-            page = await connection.ask("GET", API, LetterPage, query={"cursor": cursor, "limit": PAGE})
+            page = await connection.ask(
+                "GET", API, CallbackDeliveryPage, query={"cursor": cursor, "limit": PAGE}
+            )
             found += page.items
             if (cursor := page.cursor) is None:
                 return found
 
 
-async def _all_of(queries: Queries) -> list[Letter]:
-    found: list[Letter] = []
+async def _all_of(queries: Queries) -> list[CallbackDelivery]:
+    found: list[CallbackDelivery] = []
     cursor: str | None = None
     while True:
         page = await queries.dead_letters(DEFAULT_TENANT, cursor=cursor, limit=PAGE)
-        found += map(present.letter, page.items)
+        found += map(present.callback_delivery, page.items)
         if (cursor := page.cursor) is None:
             return found
 
 
 async def _act(settings: Settings, given: Given, act: Act) -> int:
-    letter_id, server = given.argument or "", server_of(settings)
+    delivery_id, server = given.argument or "", server_of(settings)
     if server is None:
-        letter = await _act_on_file(settings, letter_id, act)
+        delivery = await _act_on_file(settings, delivery_id, act)
     else:
-        path = f"{API}/{quote(letter_id, safe='')}"
-        async with _connected(settings, server) as connection:
+        path = f"{API}/{quote(delivery_id, safe='')}"
+        async with _connected(server) as connection:
             if act == "replay":
-                letter = await connection.ask("POST", f"{path}/replay", Letter)
+                delivery = await connection.ask("POST", f"{path}/replay", CallbackDelivery)
             else:
-                letter = await connection.ask("DELETE", path, Letter)
+                delivery = await connection.ask("DELETE", path, CallbackDelivery)
     if given.has("--json"):
-        return 0 if give(letter) else UNWRITTEN
-    say(_said(letter))
+        return 0 if give(delivery) else UNWRITTEN
+    say(_said(delivery))
     return 0
 
 
-async def _act_on_file(settings: Settings, letter_id: str, act: Act) -> Letter:
+async def _act_on_file(settings: Settings, delivery_id: str, act: Act) -> CallbackDelivery:
     """Send a replayed dead letter from this process, with a single attempt."""
     async with acting(settings, load_tools(settings), may_create=False) as engine:
         if act == "discard":
-            return present.letter(await engine.outbox.discard(DEFAULT_TENANT, letter_id))
-        await engine.outbox.replay(DEFAULT_TENANT, letter_id)
+            return present.callback_delivery(await engine.outbox.discard(DEFAULT_TENANT, delivery_id))
+        await engine.outbox.replay(DEFAULT_TENANT, delivery_id)
         await engine.outbox.rests()
-        now = await engine.store.letter(DEFAULT_TENANT, letter_id)
+        now = await engine.store.callback_delivery(DEFAULT_TENANT, delivery_id)
         assert now is not None
-        return present.letter(now)
+        return present.callback_delivery(now)
 
 
-def _said(letter: Letter) -> str:
-    match letter.status:
+def _said(delivery: CallbackDelivery) -> str:
+    match delivery.status:
         case "discarded":
-            return f"{letter.id} is discarded"
+            return f"{delivery.id} is discarded"
         case "delivered":
-            return f"{letter.id} is delivered"
+            return f"{delivery.id} is delivered"
         case "dead":
-            return f"{letter.id} is dead again: {letter.last_error}"
+            return f"{delivery.id} is dead again: {delivery.last_error}"
         case "waiting":
-            why = f"; the first attempt failed: {letter.last_error}" if letter.tries else ""
-            return f"{letter.id} is pending again{why}"
+            why = f"; the first attempt failed: {delivery.last_error}" if delivery.tries else ""
+            return f"{delivery.id} is pending again{why}"
 
 
 @contextlib.asynccontextmanager
-async def _connected(settings: Settings, server: str) -> AsyncIterator[Connection]:
-    try:
-        connection = Connection(server, settings.key, patience=PATIENCE_SECS)
-    except ValueError as error:
-        raise Usage(str(error)) from None
+async def _connected(server: Server) -> AsyncIterator[Connection]:
+    connection = server.connection()
     try:
         yield connection
     finally:

@@ -1,8 +1,8 @@
 """`holdfast demo`: runs two tasks of a small graph through a server and a worker with the task API, and shows each
 node run.
 
-Uses an existing server, or starts a temporary one; the same for the worker. Also provides the worker of `holdfast up
---demo`.
+Uses an existing server, or starts a temporary one; the same for the worker. Also provides the worker and the first runs of
+`holdfast up --demo`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from pathlib import Path
 from typing import Any, Final
 
@@ -24,8 +24,8 @@ from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import DEFAULT_HOST, DEFAULT_PORT, Settings
 from holdfast.errors import HoldfastError
 from holdfast.http.serve import serving
-from holdfast.sdk.client import DEFAULT_SERVER
-from holdfast.sdk.connection import Connection
+from holdfast.sdk.client import DEFAULT_SERVER, Client
+from holdfast.sdk.connection import PATIENCE_SECS, TIMEOUT_SECS, Connection
 from holdfast.sdk.demo import route, total, transform
 from holdfast.sdk.worker import Worker
 from holdfast.tools.registry import Registry
@@ -72,6 +72,15 @@ TASKS: Final = (
     {"text": "Hold fast", "action": "goB"},
     {"text": "Hold fast", "action": "goC", "numbers": [1, 2, "39"]},
 )
+# Runs of the examples, for a first look at the page: a fan-out, a failure after retries beside a run that passed, and a nested
+# workflow with an approval that waits.
+FIRST_RUNS: Final[tuple[tuple[str, dict[str, Any]], ...]] = (
+    ("pictures", {}),
+    ("invoice", {"customer": "ada", "amount": 80}),
+    ("invoice", {"customer": "charles", "amount": 250}),
+    ("release", {"version": "2.4.0"}),
+    ("hello", {"name": "Ada"}),
+)
 OVER: Final = ("completed", "failed", "canceled")
 POLL_SECS: Final = 0.1
 DEMO_SECS_MAX: Final = 60.0
@@ -85,9 +94,10 @@ def command(given: Given) -> int:
 
 
 @contextlib.asynccontextmanager
-async def demo_worker(server: str, key: str | None) -> AsyncIterator[Worker]:
-    """A worker with the demo services in this process, registered."""
-    worker = Worker([transform, total, route], server, key=key)
+async def demo_worker(server: str, key: str | None, socket: str | None = None) -> AsyncIterator[Worker]:
+    """A worker with the demo services in this process, registered. On the local socket of the server it needs no key."""
+    # A guarded server calls no address of this machine, so the worker fetches its jobs where it can.
+    worker = Worker([transform, total, route], server, key=key, socket=socket, pull=socket is not None)
     work = asyncio.get_running_loop().create_task(worker.run())
     known = asyncio.get_running_loop().create_task(worker.is_registered.wait())
     try:
@@ -99,6 +109,19 @@ async def demo_worker(server: str, key: str | None) -> AsyncIterator[Worker]:
         known.cancel()
         worker.stop()
         await asyncio.wait([work])
+
+
+async def start_first_runs(
+    server: str, key: str | None, published: Collection[str], socket: str | None = None
+) -> None:
+    """Start runs of the examples that are published. A database gets each of them once: their request ids stay the same."""
+    async with Client(server, key, socket=socket) as client:
+        for number, (name, inputs) in enumerate(FIRST_RUNS, 1):
+            if name in published:
+                with contextlib.suppress(
+                    HoldfastError
+                ):  # an example that the user has changed since, or a missing key
+                    await client.start(name, inputs, request_id=f"demo-{number}", labels={"demo": "yes"})
 
 
 async def _demo(settings: Settings, *, as_json: bool) -> int:
@@ -172,8 +195,10 @@ async def _ended(api: TaskApi, task_id: str) -> Any:
 class TaskApi:
     """The task API of a server."""
 
-    def __init__(self, server: str, key: str | None, **patience: float) -> None:
-        self._connection = Connection(server, key, **patience)
+    def __init__(
+        self, server: str, key: str | None, *, timeout: float = TIMEOUT_SECS, patience: float = PATIENCE_SECS
+    ) -> None:
+        self._connection = Connection(server, key, timeout=timeout, patience=patience)
         self.close = self._connection.close
 
     async def get(self, path: str, **query: str) -> Any:

@@ -9,6 +9,7 @@ import sys
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from typing import Any, Final
 
+from holdfast.answering import Answering
 from holdfast.cli import logs
 from holdfast.cli.options import Usage
 from holdfast.config import Settings
@@ -61,17 +62,28 @@ async def reading(settings: Settings) -> AsyncIterator[StoreFile]:
 
 
 @contextlib.asynccontextmanager
-async def acting(settings: Settings, registry: Registry, *, may_create: bool = True) -> AsyncIterator[Engine]:
-    """Lock the file and open an engine on it that acts only on the runs that it is asked about."""
+async def acting(
+    settings: Settings, registry: Registry, *, may_create: bool = True, answers: bool = False
+) -> AsyncIterator[Engine]:
+    """Lock the file and open an engine on it that acts only on the runs that it is asked about. With `answers`, other processes
+    can reach it on the local socket."""
     path_of(settings, must_exist=not may_create)
-    with lock_of(settings.db):
+    lock = lock_of(settings.db, answers="own" if answers else None)
+    await lock.take_soon()
+    try:
         engine = engine_of(settings, registry)
+        answering = Answering(lock.socket, engine, settings)
         logs.redact_with(engine.secrets)
         await engine.open(drive=False)
+        engine.commands.drives = False
+        answering.begin()
         try:
             yield engine
         finally:
+            await answering.end()
             await engine.close()
+    finally:
+        lock.free()
 
 
 def finished(work: Coroutine[Any, Any, int]) -> int:

@@ -14,7 +14,7 @@ from holdfast.cli.file import finished
 from holdfast.cli.options import Usage, read_spec, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import ms_of, now_ms, painted, problem_lines, span, table
-from holdfast.cli.safe import one_line
+from holdfast.cli.safe import harmless, one_line
 from holdfast.cli.source import opened
 from holdfast.cli.streams import UNWRITTEN, give, put, say, show
 from holdfast.config import Settings
@@ -31,7 +31,15 @@ DESCRIPTION_SHOWN: Final = 60
 def publish_command(given: Given) -> int:
     settings = settings_of(given)
     specs = _read_all([Path(file) for file in given.arguments], settings)
-    return finished(_publish(settings, specs, is_draft=given.has("--draft"), as_json=given.has("--json")))
+    return finished(
+        _publish(
+            settings,
+            specs,
+            is_draft=given.has("--draft"),
+            is_strict=given.has("--strict"),
+            as_json=given.has("--json"),
+        )
+    )
 
 
 def _read_all(files: list[Path], settings: Settings) -> list[Definition]:
@@ -48,9 +56,11 @@ def _read_all(files: list[Path], settings: Settings) -> list[Definition]:
     return specs
 
 
-async def _publish(settings: Settings, specs: list[Definition], *, is_draft: bool, as_json: bool) -> int:
+async def _publish(
+    settings: Settings, specs: list[Definition], *, is_draft: bool, is_strict: bool, as_json: bool
+) -> int:
     async with opened(settings) as source:
-        made = [await source.publish(spec.to_data(), draft=is_draft) for spec in specs]
+        made = [await source.publish(spec.to_data(), draft=is_draft, strict=is_strict) for spec in specs]
     if as_json:
         return _written(give({"items": made}))
     for release in made:
@@ -58,6 +68,8 @@ async def _publish(settings: Settings, specs: list[Definition], *, is_draft: boo
         say(
             f"{release.name}: {done} as number {release.number} ({release.version[:VERSION_SHOWN]}) at {source.place}"
         )
+        for warning in release.warnings:
+            say(harmless(f"{release.name}: warning: {warning}"))
     return 0
 
 

@@ -32,7 +32,7 @@ from holdfast.cli.render import (
     step_data,
 )
 from holdfast.cli.safe import harmless
-from holdfast.cli.source import Answer, News, Source
+from holdfast.cli.source import NO_ENGINE, Answer, News, Source
 from holdfast.cli.streams import UNWRITTEN, give, say
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting
@@ -131,7 +131,15 @@ class Follower:
         run = await self._source.run(run_id)
         if run.status in TERMINAL:
             return EXIT_CODES[run.status] if await self._is_end_shown(run) else UNWRITTEN
+        if not self._left.done():
+            return self._is_left_alone(run)
         return await self._part(run)
+
+    def _is_left_alone(self, run: Run) -> int:
+        """No engine has the file open, so nothing of the run will change."""
+        say(f"run {run.run_id} is waiting: {NO_ENGINE}")
+        self._say_command("continue it", "run", "--continue", run.run_id)
+        return WAITS_FOR_OUTSIDE
 
     async def _watch(self, run_id: str) -> None:
         run, self._names = await self._source.run(run_id), await self._source.names(run_id)

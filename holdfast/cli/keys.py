@@ -12,10 +12,11 @@ from holdfast.cli.file import acting, finished, reading
 from holdfast.cli.options import Usage, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import instant, ms_of, now_ms, table
-from holdfast.cli.source import PAGE, PATIENCE_SECS, server_of
+from holdfast.cli.server import server_of
+from holdfast.cli.source import PAGE
 from holdfast.cli.streams import UNWRITTEN, give, put, say, show
 from holdfast.config import Settings
-from holdfast.http.routes.keys import key_view, made_view
+from holdfast.http.routes.keys import key_view, made_view, new_rights
 from holdfast.ops.api_keys import ApiKeys
 from holdfast.sdk.connection import Connection
 from holdfast.tools.registry import Registry
@@ -55,6 +56,9 @@ async def _create(settings: Settings, given: Given, expires_in_secs: int | None)
         "name": given.argument or "",
         "scopes": given.texts("--scope"),
         "services": given.texts("--service"),
+        "tools": given.texts("--tools") or None,
+        "workflows": given.texts("--workflows") or None,
+        "skip_gate": given.has("--skip-gate"),
         "expires_in_secs": expires_in_secs,
     }
     async with _opened(settings, given.text("--tenant")) as keys:
@@ -129,10 +133,7 @@ async def _opened(settings: Settings, tenant: str | None, *, may_create: bool = 
             await keys.load()
             yield _OfFile(keys, tenant or DEFAULT_TENANT)
         return
-    try:
-        connection = Connection(server, settings.key, patience=PATIENCE_SECS)
-    except ValueError as error:
-        raise Usage(str(error)) from None
+    connection = server.connection()
     try:
         yield _OfServer(connection, tenant)
     finally:
@@ -152,6 +153,7 @@ class _OfFile:
             wanted["scopes"],
             services=wanted["services"],
             expires_at=expires_at,
+            rights=new_rights(wanted["tools"], wanted["workflows"], skip_gate=wanted["skip_gate"]),
         )
         return made_view(made)
 

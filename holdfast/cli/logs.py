@@ -17,6 +17,7 @@ from holdfast.cli.safe import BEYOND_JSON, CONTROLS, harmless, in_unicode
 from holdfast.cli.streams import speak_through
 from holdfast.tools.secrets import Secrets
 
+OUTAGES: Final = "holdfast.services"  # services without a worker, and those that have one again
 _ABOUT: Final = ("run_id", "step", "attempt")  # separate fields of a log line about a run
 
 
@@ -80,6 +81,22 @@ class AsJson(logging.Formatter):
         if record.exc_info:
             line["trace"] = self.formatException(record.exc_info)
         return msgspec.json.encode(in_unicode(line)).decode().translate(BEYOND_JSON)
+
+
+def set_levels(level: str | None, *, quiet: bool) -> None:
+    """How much a server says. Without a level: what happens to runs, and warnings; `quiet`: warnings and failed runs only."""
+    root, runs = logging.getLogger(), logging.getLogger("holdfast.runs")
+    if level is not None:
+        root.setLevel(level.upper())
+        runs.setLevel(level.upper())
+        logging.getLogger("holdfast.tool").setLevel(level.upper())
+    elif quiet:
+        root.setLevel(logging.WARNING)
+        runs.setLevel(logging.WARNING)
+        logging.getLogger("holdfast.tool").setLevel(logging.WARNING)
+    else:
+        runs.setLevel(logging.INFO)
+        logging.getLogger(OUTAGES).setLevel(logging.INFO)
 
 
 def begin(form: str) -> None:

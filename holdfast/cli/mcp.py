@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import stat
 import sys
 from collections.abc import AsyncIterator
 
@@ -13,7 +14,7 @@ import msgspec
 from holdfast.cli.file import finished, path_of
 from holdfast.cli.options import load_tools, settings_of
 from holdfast.cli.parser import Given
-from holdfast.cli.source import server_of
+from holdfast.cli.server import server_of
 from holdfast.cli.streams import put, reserve_stdout, say
 from holdfast.config import DEFAULT_HOST, Settings
 from holdfast.sdk.mcp_stdio import LINE_BYTES_MAX, Bridge, lines_of
@@ -32,7 +33,8 @@ async def _carried(settings: Settings, given: Given, stdin: int) -> int:
     async with _server(settings, given) as address:
 
         async def find() -> str:
-            return server_of(settings) or address
+            server = server_of(settings)
+            return address if server is None or server.kind != "server" else server.address
 
         bridge = Bridge(find, _write, settings.key)
         await bridge.run(lines_of(await _reader(stdin)))
@@ -42,17 +44,17 @@ async def _carried(settings: Settings, given: Given, stdin: int) -> int:
 @contextlib.asynccontextmanager
 async def _server(settings: Settings, given: Given) -> AsyncIterator[str]:
     """The address of the server that has the file; without one, a server in this process, which other commands find too."""
-    if (address := server_of(settings)) is not None:
-        say(f"holdfast mcp: using the server at {address}")
-        yield address
+    if (server := server_of(settings)) is not None and server.kind == "server":
+        say(f"holdfast mcp: using the server at {server.address}")
+        yield server.address
         return
     from holdfast.http.serve import serving
 
     own = msgspec.structs.replace(settings, host=DEFAULT_HOST, port=0)
     registry: Registry = load_tools(settings)
-    async with serving(own, registry=registry) as server:
-        say(f"holdfast mcp: serving {path_of(settings)} at {server.address}")
-        yield server.address
+    async with serving(own, registry=registry) as here:
+        say(f"holdfast mcp: serving {path_of(settings)} at {here.address}")
+        yield here.address
 
 
 def _own_stdin() -> int:
@@ -68,9 +70,10 @@ async def _reader(stdin: int) -> asyncio.StreamReader:
     reader = asyncio.StreamReader(limit=LINE_BYTES_MAX)
     loop = asyncio.get_running_loop()
     pipe = os.fdopen(stdin, "rb", buffering=0)
-    try:
+    mode = os.fstat(stdin).st_mode
+    if stat.S_ISFIFO(mode) or stat.S_ISSOCK(mode) or os.isatty(stdin):
         await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), pipe)
-    except ValueError:  # a file: it is read whole, as nothing more will come
+    else:  # a file or /dev/null: it is read whole, as nothing more will come; libuv would abort the process
         reader.feed_data(pipe.read() or b"")
         reader.feed_eof()
     return reader

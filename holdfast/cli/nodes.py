@@ -6,13 +6,12 @@ from typing import Final
 
 from holdfast.api.types import Node, NodePage
 from holdfast.cli.file import finished
-from holdfast.cli.options import Usage, settings_of
+from holdfast.cli.options import settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import instant, ms_of, table
-from holdfast.cli.source import PATIENCE_SECS, server_of
+from holdfast.cli.server import Server, server_of
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
-from holdfast.sdk.connection import Connection
 
 HEADS: Final = ("NAME", "EPOCH", "ADDRESS", "VERSION", "SINCE", "RUNS", "STATE")
 
@@ -23,7 +22,7 @@ def command(given: Given) -> int:
 
 async def _list(settings: Settings, *, as_json: bool) -> int:
     server = server_of(settings)
-    page = NodePage([], None) if server is None else await _asked(server, settings.key)
+    page = NodePage([], None) if server is None else await _asked(server)
     if as_json:
         return 0 if give(page) else UNWRITTEN
     if not page.items:
@@ -32,11 +31,8 @@ async def _list(settings: Settings, *, as_json: bool) -> int:
     return 0 if show(table(HEADS, [_cells(one) for one in page.items])) else UNWRITTEN
 
 
-async def _asked(server: str, key: str | None) -> NodePage:
-    try:
-        connection = Connection(server, key, patience=PATIENCE_SECS)
-    except ValueError as error:
-        raise Usage(str(error)) from None
+async def _asked(server: Server) -> NodePage:
+    connection = server.connection()
     try:
         return await connection.ask("GET", "/api/v1/nodes", NodePage)
     finally:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
+import stat
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -19,6 +21,7 @@ from holdfast.spec import remotes
 from holdfast.spec.inputs import means_text, with_defaults
 from holdfast.spec.notation import Definition, definition_from_file
 from holdfast.spec.problems import did_you_mean
+from holdfast.spec.read import bytes_of
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry, load
 from holdfast.tools.remote import RemoteCaller
@@ -139,12 +142,30 @@ def pairs_of(flag: str, pairs: Sequence[str]) -> Iterator[tuple[str, str]]:
         yield name, text
 
 
+# What the shell has opened already: a pipe there has a writer, so reading it does not wait for one.
+_OPENED: Final = ("/dev/stdin", "/dev/fd/", "/proc/self/fd/")
+
+
+def text_given(text: str, what: str) -> str:
+    """A value as it is given, or after `@` the content of a file."""
+    if not text.startswith("@"):
+        return text
+    path, most = text[1:], limits.now.value_bytes_max
+    try:
+        if path.startswith(_OPENED) and stat.S_ISFIFO(os.stat(path).st_mode):
+            with open(path, "rb") as file:
+                content = file.read(most + 1)
+        else:
+            content = bytes_of(path, most + 1, "such a file")
+        if len(content) > most:
+            raise Usage(f"cannot read {what} from {path}: it has more than {limits.size(most)}")
+        return content.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise Usage(f"cannot read {what} from {path}: {getattr(error, 'strerror', None) or error}") from None
+
+
 def _whole_inputs(text: str) -> dict[str, Any]:
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text("utf-8")
-        except (OSError, UnicodeDecodeError) as error:
-            raise Usage(f"cannot read the inputs from {text[1:]}: {error}") from None
+    text = text_given(text, "the inputs")
     try:
         data = decode(text)
     except msgspec.DecodeError as error:

@@ -28,6 +28,7 @@ TOP_KEPT_MAX: Final = 1_000  # top-level steps that a tree remembers; in a cycle
 CHILDREN_SHOWN_MAX: Final = 20  # larger fan-outs show failures and their end, not each child
 MARKS: Final = {
     "completed": "✓",
+    "skipped": "-",
     "failed": "✗",
     "cancelled": "-",
     "waiting": "◷",
@@ -145,12 +146,17 @@ def state_of(step: StepView, now: int) -> str:
         why = error_line(step.error, step.path) if step.error else "it timed out"
         return f"attempt {step.attempts} failed: {why}{_due(step, ', again in ', now)}"
     if step.status == "waiting":
-        return "waits for its key" if step.reason == "key" else f"waits{_due(step, ' ', now)}"
+        return _WAITING.get(step.reason, "waits") + _due(step, " ", now)
     if step.status == "ready":
         return _READY.get(step.reason, "ready")
     return f"{step.status}{_counts(step)}{tries if step.status == 'running' else ''}"
 
 
+_WAITING: Final = {
+    "key": "waits for its key",
+    "no_tool": "waits for its tool",
+    "no_worker": "waits for a worker",
+}
 _READY: Final = {
     "key": "asks for its key",
     "no_tool": "waits for its tool",
@@ -351,6 +357,7 @@ _STYLES: Final = {
     "retrying": "yellow",
     "waiting": "cyan",
     "cancelled": "dim",
+    "skipped": "dim",
     "interrupted": "red",
 }
 _SPINNER: Final = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -17,6 +17,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.cli.ask import decision, may_ask
 from holdfast.cli.begin import Begin, Continue, Start, start_of
 from holdfast.cli.check import report_unknown_tools
+from holdfast.cli.executor import executor_lines
 from holdfast.cli.file import acting, finished
 from holdfast.cli.follow import (
     EXIT_CODES,
@@ -28,14 +29,16 @@ from holdfast.cli.follow import (
     show_end,
     ticking,
 )
+from holdfast.cli.line import waits_in_line
 from holdfast.cli.options import Usage, load_tools, read_spec, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import View, is_in, problem_lines
 from holdfast.cli.safe import harmless
-from holdfast.cli.source import server_of, serving
+from holdfast.cli.server import Server, server_of
+from holdfast.cli.source import OwnedFileSource, serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
-from holdfast.errors import HoldfastError, NotWaiting
+from holdfast.errors import HoldfastError, NotWaiting, ToolMissing
 from holdfast.plan.graph import Call
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.resident_run import ResidentRun
@@ -84,30 +87,41 @@ def command(given: Given) -> int:
     return drive(given, settings, start_of(given, settings))
 
 
-def drive(given: Given, settings: Settings, begin: Begin) -> int:
-    """Start or continue a run, and show it until its end."""
+def drive(given: Given, settings: Settings, begin: Begin, *, at_program: bool = False) -> int:
+    """Start or continue a run, and show it until its end. With `at_program`, a program that has the file open executes it."""
     shown = (given.has("--json"), given.has("--all-steps"))
     where = _repeated(given, "--db")
     again = _repeated(given, "--tools", "--allow-networks", "--db")
     order = Order(begin, again, where, settings.tools, *shown)
-    server = server_of(settings)
-    if server is not None:
-        if given.has("--tools"):
-            say(f"the server at {server} executes the run with its own tools; --tools is not used")
-        return finished(_follow(order, settings, server))
-    tools = load_tools(settings)
-    if isinstance(begin, Start) and settings.tools:
-        _warn_of_unknown_tools(begin.spec, tools.names())
-    return finished(_attend(order, settings, tools))
+    tools: Registry | None = None
+
+    def attempt() -> int:
+        nonlocal tools
+        server = server_of(settings)
+        if server is not None and (server.kind == "server" or at_program and server.kind == "program"):
+            return finished(_follow(order, settings, server, has_tools=given.has("--tools")))
+        if tools is None:
+            tools = load_tools(settings)
+            if isinstance(begin, Start):
+                _refuse_unknown_tools(begin.spec, tools.names(), settings.tools)
+        return finished(_attend(order, settings, tools))
+
+    return waits_in_line(given.text("--wait"), attempt)
 
 
-def _warn_of_unknown_tools(spec: Definition, known: Collection[str]) -> None:
-    """Check all tools first: a missing one would only be found when its step is reached, and the run keeps its
-    definition."""
+def _refuse_unknown_tools(spec: Definition, known: Collection[str], looked_in: Collection[str]) -> None:
+    """Check all tools first: a missing one would only be found when its step is reached, and the run, which keeps its
+    definition, would wait for it."""
     report = Report(spec.origin.document, spec.origin.source)
     report_unknown_tools(spec, known, report)
-    for line in problem_lines(report.problems, "warning"):
+    if not report.problems:
+        return
+    for line in problem_lines(report.problems, "error"):
         say(line)
+    where = (
+        f"the built-in tools and --tools {' '.join(looked_in)}" if looked_in else "the built-in tools only"
+    )
+    raise ToolMissing(f"tools were looked for in {where}; name the module that has them: --tools MODULE")
 
 
 def _repeated(given: Given, *flags: str) -> tuple[str, ...]:
@@ -119,7 +133,7 @@ def _repeated(given: Given, *flags: str) -> tuple[str, ...]:
 
 
 async def _attend(order: Order, settings: Settings, registry: Registry) -> int:
-    async with acting(settings, registry, may_create=order.begin.may_create) as engine:
+    async with acting(settings, registry, may_create=order.begin.may_create, answers=True) as engine:
         attendant = Attendant(
             engine, order, chosen_view(settings, as_json=order.as_json, all_steps=order.all_steps)
         )
@@ -129,12 +143,15 @@ async def _attend(order: Order, settings: Settings, registry: Registry) -> int:
     return code if attendant.is_result_written else UNWRITTEN
 
 
-async def _follow(order: Order, settings: Settings, server: str) -> int:
+async def _follow(order: Order, settings: Settings, server: Server, *, has_tools: bool) -> int:
     """Start the run at the server, which executes it, and follow it."""
-    async with serving(settings, server) as source:
+    async with serving(server) as source:
+        for line in await executor_lines(source.client, server, has_tools=has_tools):
+            say(line)
         run_id = await order.begin.begin_at(source)
         view = chosen_view(settings, as_json=order.as_json, all_steps=order.all_steps)
-        follower = Follower(source, view, every=order.all_steps, as_json=order.as_json, leaves_stuck=True)
+        shown = source if server.kind == "server" else OwnedFileSource(settings, source)
+        follower = Follower(shown, view, every=order.all_steps, as_json=order.as_json, leaves_stuck=True)
         return await follower.follow(run_id)
 
 
@@ -208,7 +225,7 @@ class Attendant:
             is_decided = isinstance(error, NotWaiting)  # it expired meanwhile
         if not is_decided:
             return self._leave(WAITS_FOR_OUTSIDE)
-        self._view.begin(resident.run.id, resident.plan.name, list(resident.plan.root.nodes), self._steps)
+        self._view.begin(resident.run.id, resident.plan.name, list(resident.plan.root.main), self._steps)
 
     def _on_report(self, no: RunNo, path: str, attempt: int, kind: str, data: dict[str, Any]) -> None:
         """A tool reports progress. Its other messages are log lines."""
@@ -219,7 +236,7 @@ class Attendant:
         """The first run that starts here is ours."""
         if self._resident is None:
             self._resident = resident
-            self._view.begin(resident.run.id, resident.plan.name, list(resident.plan.root.nodes), self._steps)
+            self._view.begin(resident.run.id, resident.plan.name, list(resident.plan.root.main), self._steps)
         return self._resident
 
     def _leave(self, code: int) -> None:
@@ -260,7 +277,17 @@ class Attendant:
             return [*self._stopped(resident), f"continue with: {self._command(resident, [])}"]
         missing = [step for step in self._steps.stuck if step.reason == "no_tool"]
         waits = [harmless(f"step {path} waits for {what}") for path, what in ends_of_waits(resident.run)]
+        served = [step for step in self._steps.stuck if step.reason == "no_worker"]
         lines = [*self._waits_for_tools(resident, missing), *self._holders, *waits[:WAITS_SHOWN_MAX]]
+        if served:
+            services = sorted({_call(resident, step.path).target for step in served})
+            lines.append(
+                harmless(f"run {resident.run.id} waits for a worker that serves {', '.join(services)}")
+            )
+            return [
+                *lines,
+                "workers need a server: holdfast up continues the run, holdfast worker MODULE serves it",
+            ]
         return [*lines, f"continue with: {self._command(resident, missing)}"]
 
     def _after_failure(self, resident: ResidentRun) -> list[str]:

@@ -93,7 +93,8 @@ def _cells(run: RunLine, now: int) -> tuple[str, ...]:
     created = ms_of(run.created_at)
     took = "" if run.finished_at is None else span(ms_of(run.finished_at) - created)
     labels = " ".join(f"{name}={value}" for name, value in run.labels.items())
-    mark = painted(f"{MARKS.get(run.status, ' ')} {run.status}", run.status)
+    why = "" if run.reason is None else f" ({run.reason})"
+    mark = painted(f"{MARKS.get(run.status, ' ')} {run.status}{why}", run.status)
     return run.run_id, run.workflow, mark, span(now - created), took, labels
 
 
@@ -131,8 +132,14 @@ async def _show(settings: Settings, given: Given) -> int:
 
 
 async def _tracebacks(source: Source, run_id: str) -> list[LogLine]:
-    """Where the tools of failed attempts raised, oldest first; the first page, since the last attempts repeat the first."""
-    return (await source.logs(run_id, None, "traceback", 0)).items
+    """Where the tools of failed attempts raised, oldest first."""
+    found: list[LogLine] = []
+    after: int | None = 0
+    while after is not None:
+        page = await source.logs(run_id, None, "traceback", after)
+        found += page.items
+        after = page.cursor
+    return found
 
 
 def _trace_lines(one: LogLine) -> list[str]:
@@ -147,10 +154,12 @@ def _headed(run: Run) -> list[str]:
     until = now_ms() if run.finished_at is None else ms_of(run.finished_at)
     labels = "".join(f" {name}={value}" for name, value in run.labels.items())
     again = f", rerun of {run.rerun_of}" if run.rerun_of else ""
+    why = "" if run.reason is None else f" ({run.reason})"
     return [
         f"run {run.run_id} of {run.workflow}{again}",
         *_started_by(run.trigger),
-        f"{painted(run.status, run.status)}, started {instant(created)}, {span(until - created)}" + labels,
+        f"{painted(run.status, run.status)}{why}, started {instant(created)}, {span(until - created)}"
+        + labels,
     ]
 
 
@@ -293,7 +302,7 @@ def rerun_command(given: Given) -> int:
         return _written(show_lines(_preview(found)))
     if not given.has("--json"):
         say("\n".join(_preview(found)))
-    return drive(given, settings, Rerun(run_id, again, inputs))
+    return drive(given, settings, Rerun(run_id, again, inputs), at_program=True)
 
 
 async def _fetch_preview(settings: Settings, word: str, again: Again, seen: list[Previewed]) -> int:

@@ -22,7 +22,8 @@ from holdfast.api.types import (
 )
 from holdfast.cli.file import acting, path_of, reading
 from holdfast.cli.render import now_ms
-from holdfast.cli.source import PAGE, every_page, server_of, serving
+from holdfast.cli.server import server_of
+from holdfast.cli.source import PAGE, every_page
 from holdfast.config import Settings
 from holdfast.ops.schedule_commands import ScheduleCommands
 from holdfast.spec.schedule import ScheduleSpec
@@ -64,8 +65,8 @@ async def schedules_of(settings: Settings) -> AsyncIterator[ScheduleSource]:
     if server is None:
         yield OfFile(settings)
         return
-    async with serving(settings, server) as source:
-        yield OfServer(source.client)
+    async with server.client() as client:
+        yield OfServer(client)
 
 
 class OfServer:

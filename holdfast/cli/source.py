@@ -1,7 +1,8 @@
 """Where a command reads and acts: on a server, or in the file itself. Both return the same results.
 
-    holdfast runs …  ──► opened(settings) ──┬──► ServerSource   --server, or the server that owns the file
-                                            └──► FileSource     no owner; or an owner without an address: then read-only
+    holdfast runs …  ──► opened(settings) ──┬──► ServerSource     --server, or the server that owns the file
+                                            ├──► OwnedFileSource  a program that owns the file: read here, changed by the program
+                                            └──► FileSource       no owner
 
 Results are the records of the API, so a command need not know which of the two it uses.
 """
@@ -17,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from holdfast.api import present
+from holdfast.api.principal import LOCAL_ID
 from holdfast.api.types import (
     Diff,
     Explanation,
@@ -26,6 +28,7 @@ from holdfast.api.types import (
     RerunPreview,
     Resumed,
     Run,
+    RunLine,
     RunPage,
     Step,
     Workflow,
@@ -42,11 +45,11 @@ from holdfast.cli.file import (
     reading,
     the_one,
 )
-from holdfast.cli.options import Usage
+from holdfast.cli.options import Usage, load_tools
 from holdfast.cli.render import FRAMES_PER_SECOND, ms_of
+from holdfast.cli.server import Server, server_of
 from holdfast.config import DEFAULT_DB, Settings
 from holdfast.errors import NotFound
-from holdfast.http.auth import LOCAL_ID
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.rerun import Again
@@ -71,8 +74,11 @@ Item = TypeVar("Item")
 
 PAGE: Final = 500
 ID_CHARS: Final = 36
-PATIENCE_SECS: Final = 3.0  # a person waits at the terminal
 FOLLOW_PATIENCE_SECS: Final = 60.0  # following a run survives a restart of its server
+
+
+NO_ENGINE: Final = "no engine has this file open"
+Shown = TypeVar("Shown", Run, RunLine)
 
 
 class Said(NamedTuple):
@@ -105,6 +111,8 @@ class Source(Protocol):
     def place(self) -> str: ...  # for sentences: the file, or the address
     @property
     def flags(self) -> tuple[str, ...]: ...  # flags with which another command finds the same place
+    @property
+    def is_unowned(self) -> bool: ...  # no process has the file open, so nothing goes on by itself
 
     async def find(self, word: str, *, is_open: bool = False) -> str: ...
     async def runs(self, *, cursor: str | None, limit: int, **wanted: Any) -> RunPage: ...
@@ -125,7 +133,7 @@ class Source(Protocol):
     def news(self, run_id: str) -> AsyncGenerator[News, None]: ...  # from the start of the run to its end
     def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]: ...
 
-    async def publish(self, definition: dict[str, Any], *, draft: bool) -> Release: ...
+    async def publish(self, definition: dict[str, Any], *, draft: bool, strict: bool) -> Release: ...
     async def workflows(self) -> list[WorkflowLine]: ...
     async def workflow(self, name: str, number: int | None) -> Workflow: ...
     async def versions(self, name: str) -> list[Release]: ...
@@ -134,40 +142,29 @@ class Source(Protocol):
     async def folder(self, of: str = "flows") -> FolderReport: ...
 
 
-def server_of(settings: Settings) -> str | None:
-    """The server to use: the named one, or the one that owns the file."""
-    if settings.server is not None:
-        return settings.server
-    address = holder_of(path_of(settings)).get("address")
-    return str(address) if address else None
-
-
 @contextlib.asynccontextmanager
 async def opened(settings: Settings) -> AsyncIterator[Source]:
     server = server_of(settings)
     if server is None:
         yield FileSource(settings)
         return
-    async with serving(settings, server) as source:
-        yield source
+    async with serving(server) as source:
+        # A program may end at any moment, and what it has committed is in the file: only what changes something is its business.
+        yield source if server.kind == "server" else OwnedFileSource(settings, source)
 
 
 @contextlib.asynccontextmanager
-async def serving(settings: Settings, server: str) -> AsyncIterator[ServerSource]:
-    from holdfast.sdk.client import Client
-
-    try:
-        client = Client(server, settings.key, patience=PATIENCE_SECS)
-    except ValueError as error:
-        raise Usage(str(error)) from None
-    async with client, Client(server, settings.key, patience=FOLLOW_PATIENCE_SECS) as follower:
-        yield ServerSource(client, follower, is_named=settings.server is not None)
+async def serving(server: Server) -> AsyncIterator[ServerSource]:
+    async with server.client() as client, server.client(FOLLOW_PATIENCE_SECS) as follower:
+        yield ServerSource(client, follower, is_named=server.is_named)
 
 
 # ---------------------------------------------------------------------------------------------------- a server
 
 
 class ServerSource:
+    is_unowned = False
+
     def __init__(self, client: Client, follower: Client, *, is_named: bool) -> None:
         self.client, self._follower, self._is_named = client, follower, is_named
 
@@ -268,8 +265,8 @@ class ServerSource:
     def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]:
         return self._follower.events(run_id)
 
-    async def publish(self, definition: dict[str, Any], *, draft: bool) -> Release:
-        return await self.client.publish(definition, draft=draft)
+    async def publish(self, definition: dict[str, Any], *, draft: bool, strict: bool) -> Release:
+        return await self.client.publish(definition, draft=draft, strict=strict)
 
     async def workflows(self) -> list[WorkflowLine]:
         return await every_page(self.client.workflows)
@@ -380,6 +377,8 @@ async def every_page(page: Callable[..., Coroutine[Any, Any, Part[Item]]]) -> li
 class FileSource:
     """Reads a snapshot of the file while another process may own it; changes need the file's lock."""
 
+    is_unowned = True
+
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
@@ -408,12 +407,25 @@ class FileSource:
     async def runs(self, *, cursor: str | None, limit: int, **wanted: Any) -> RunPage:
         async with self._reading() as queries:
             page = await queries.runs(DEFAULT_TENANT, cursor=cursor, limit=limit, **wanted)
-        return RunPage([present.run_line(row) for row in page.items], page.cursor)
+            lines = await queries.summaries(page.items)
+        return RunPage([self._as_driven(present.run_line(line)) for line in lines], page.cursor)
 
     async def run(self, run_id: str) -> Run:
         async with self._reading() as queries:
             view = await queries.run(DEFAULT_TENANT, run_id)
-        return msgspec.structs.replace(present.run(view), inputs=view.inputs, output=view.output)
+        run = msgspec.structs.replace(present.run(view), inputs=view.inputs, output=view.output)
+        return self._as_driven(run)
+
+    @property
+    def _is_driven(self) -> bool:
+        """Whether a process has the file open."""
+        return bool(holder_of(self.place))
+
+    def _as_driven(self, run: Shown) -> Shown:
+        """An open run that no engine drives is waiting, whatever its row says."""
+        if run.status in TERMINAL or self._is_driven:
+            return run
+        return msgspec.structs.replace(run, status="waiting", reason=run.reason or NO_ENGINE)
 
     async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]:
         async with self._reading() as queries:
@@ -487,8 +499,8 @@ class FileSource:
                 rows = await store.journal(row.no, after, PAGE)
             after, has_more = (rows[-1][0] if rows else after), len(rows) == PAGE
             yield News(rows, has_more=has_more)
-            if not has_more and row.status in TERMINAL:
-                return
+            if not has_more and (row.status in TERMINAL or not self._is_driven):
+                return  # without an engine nothing of it will change
             await asyncio.sleep(0 if has_more else 1 / FRAMES_PER_SECOND)
 
     async def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]:
@@ -504,11 +516,16 @@ class FileSource:
                 events = [_encoded(one) for one in await tail.read()]
                 for event in events:
                     yield msgspec.json.decode(event.data, type=LiveEvent)
+                if not events and not self._is_driven:
+                    return
                 await asyncio.sleep(0 if events else 1 / FRAMES_PER_SECOND)
 
-    async def publish(self, definition: dict[str, Any], *, draft: bool) -> Release:
-        async with self._acting(may_create=True) as engine:
-            return present.release(await engine.commands.publish(DEFAULT_TENANT, definition, draft=draft))
+    async def publish(self, definition: dict[str, Any], *, draft: bool, strict: bool) -> Release:
+        """No engine has the file open, so only `strict` asks which tools there are: those that the settings name."""
+        registry = load_tools(self._settings) if strict else Registry(())
+        async with acting(self._settings, registry, may_create=True) as engine:
+            release = await engine.commands.publish(DEFAULT_TENANT, definition, draft=draft, strict=strict)
+            return present.release(release)
 
     async def workflows(self) -> list[WorkflowLine]:
         async with self._reading() as queries:
@@ -517,7 +534,9 @@ class FileSource:
 
     async def workflow(self, name: str, number: int | None) -> Workflow:
         async with self._reading() as queries:
-            return present.workflow(*await queries.definition(DEFAULT_TENANT, name, number))
+            release, spec = await queries.definition(DEFAULT_TENANT, name, number)
+            text = await queries.definitions.text(DEFAULT_TENANT, release.version)
+            return present.workflow(release, spec, text)
 
     async def versions(self, name: str) -> list[Release]:
         async with self._reading() as queries:
@@ -534,6 +553,40 @@ class FileSource:
 
     async def folder(self, of: str = "flows") -> FolderReport:
         return FolderReport(None, "", [])
+
+
+class OwnedFileSource(FileSource):
+    """A file that a program has open: it is read here, and the program makes the changes."""
+
+    is_unowned = False
+
+    def __init__(self, settings: Settings, owner: ServerSource) -> None:
+        super().__init__(settings)
+        self._owner = owner
+
+    async def cancel(self, run_id: str, reason: str) -> str:
+        return await self._owner.cancel(run_id, reason)
+
+    async def retry(self, run_id: str) -> bool:
+        return await self._owner.retry(run_id)
+
+    async def approve(self, run_id: str, path: str, answer: Answer) -> bool:
+        return await self._owner.approve(run_id, path, answer)
+
+    async def signal(self, run_id: str, key: str, value: Any, correlation: str | None) -> str:
+        return await self._owner.signal(run_id, key, value, correlation)
+
+    async def resume(self, task_id: str, answer: Any, run_id: str | None) -> Resumed:
+        return await self._owner.resume(task_id, answer, run_id)
+
+    async def explain(self, run_id: str) -> Explanation:
+        return await self._owner.explain(run_id)
+
+    async def publish(self, definition: dict[str, Any], *, draft: bool, strict: bool) -> Release:
+        return await self._owner.publish(definition, draft=draft, strict=strict)
+
+    async def roll_back(self, name: str, number: int) -> Release:
+        return await self._owner.roll_back(name, number)
 
 
 def _encoded(event: EncodedEvent | tuple[Position[int] | None, RunEvent]) -> EncodedEvent:

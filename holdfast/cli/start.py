@@ -10,7 +10,8 @@ from holdfast.cli.follow import Follower, chosen_view
 from holdfast.cli.options import settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.run import drive
-from holdfast.cli.source import opened, server_of, serving
+from holdfast.cli.server import server_of
+from holdfast.cli.source import opened, serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import Settings
 from holdfast.errors import RunIsOver
@@ -24,7 +25,7 @@ def command(given: Given) -> int:
     if given.has("--detach"):
         return finished(_detached(settings, start, as_json=given.has("--json")))
     try:
-        return drive(given, settings, start)
+        return drive(given, settings, start, at_program=True)
     except RunIsOver as error:  # the request is repeated, and the run that it started has finished
         return finished(_shown(settings, given, str(error.run_id)))
 
@@ -33,7 +34,7 @@ async def _detached(settings: Settings, start: Start, *, as_json: bool) -> int:
     """Start the run, print its id and leave it to the server, or to the next one that opens the file."""
     server = server_of(settings)
     if server is not None:
-        async with serving(settings, server) as source:
+        async with serving(server) as source:
             run_id, flags = await start.begin_at(source), source.flags
     else:
         async with acting(settings, Registry([])) as engine:

@@ -38,6 +38,12 @@ def reserve_stdout() -> None:
     os.dup2(2, 1)
 
 
+def hand_on_stdout() -> None:
+    """Give standard output back to the program that replaces this one."""
+    if _result_fd > 1:
+        os.dup2(_result_fd, 1)
+
+
 def _fill_gaps() -> None:
     """Make sure that a closed standard stream is not reused by the first file that is opened, such as the database."""
     for fd in range(3):

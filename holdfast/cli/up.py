@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import errno
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -14,7 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from typing import Any, Final
 
 from holdfast import __version__, limits
-from holdfast.cli import logs
+from holdfast.cli import logs, reload
 from holdfast.cli.file import finished, path_of
 from holdfast.cli.options import Usage, load_tools, settings_of
 from holdfast.cli.parser import Given
@@ -22,8 +23,10 @@ from holdfast.cli.render import painted, problem_data
 from holdfast.cli.safe import one_line
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
+from holdfast.http.routes.page import NOT_BUILT, built
 from holdfast.http.serve import Serving, prepare_process, serving
 from holdfast.ops.folders import Folder
+from holdfast.ops.run_log import RunLog
 from holdfast.ops.schedule_folder import ScheduleFolder
 from holdfast.plugins.load import Loaded
 from holdfast.spec.triggers import PLUGIN
@@ -46,13 +49,21 @@ class AddressInUse(Usage):
 def command(given: Given) -> int:
     reserve_stdout()
     settings = settings_of(given)
+    logs.set_levels(given.text("--log-level"), quiet=given.has("--quiet"))
     path_of(settings)
+    tools = load_tools(settings)
+    if reload.is_probe():
+        return 0
+    kept = reload.inherited()
     try:
-        return finished(_up(settings, load_tools(settings), given))
+        code = finished(_up(settings, tools, given, kept))
     except socket.gaierror as error:
         raise Usage(f"there is no address {settings.host!r}: {error.strerror}") from None
     except OSError as error:
         raise _not_bound(error, settings) from None
+    if _handed_on is not None:
+        reload.become_new(_handed_on)
+    return code
 
 
 def _not_bound(error: OSError, settings: Settings) -> Usage:
@@ -69,23 +80,60 @@ def _not_bound(error: OSError, settings: Settings) -> Usage:
     return Usage(f"cannot serve {path_of(settings)} at {place}: {error.strerror or error}")
 
 
-async def _up(settings: Settings, registry: Registry, given: Given) -> int:
-    stop = _stop_requested()
+_handed_on: socket.socket | None = None  # the open port, if the server is to be started again with new code
+
+
+async def _up(settings: Settings, registry: Registry, given: Given, kept: socket.socket | None) -> int:
+    stop, reloads = _stop_requested(), given.has("--reload")
     prepare_process()
-    async with serving(settings, registry=registry) as server, _beside(server, settings, given):
-        folders = server.services.folders
+    async with (
+        serving(settings, registry=registry, listener=kept, reloads=reloads) as server,
+        _beside(server, settings, given),
+    ):
         logs.redact_with(server.services.engine.secrets)
-        if given.has("--json"):
-            if not give(_data(server, settings, folders)):
-                return UNWRITTEN
-        else:
-            say("\n".join(_banner(server, settings, folders, is_demo=given.has("--demo"))))
+        run_log = RunLog(server.services.engine.door)
+        if not _introduced(server, settings, given, is_again=kept is not None):
+            return UNWRITTEN
+        if reloads and await _is_to_reload(server, stop):
+            global _handed_on  # noqa: PLW0603  # a process has one port
+            _handed_on = server.listener.dup()
+            run_log.close()
+            return 0
         await stop.wait()
         # to the end of the process: what it waits for last may be the disk
         end_within(limits.now.drain_secs_max)
         if not given.has("--json"):
             say("stopping; running steps are released and continue at the next start")
+        run_log.close()
     return 0
+
+
+def _introduced(server: Serving, settings: Settings, given: Given, *, is_again: bool) -> bool:
+    """Say where the server is, and what it serves; False if that could not be written."""
+    folders = server.services.folders
+    if is_again:
+        say(f"reloaded; {_counted(server.taken_up, 'open run')} continue")
+    elif given.has("--json"):
+        return give(_data(server, settings, folders))
+    else:
+        say("\n".join(_banner(server, settings, folders, is_demo=given.has("--demo"))))
+    return True
+
+
+async def _is_to_reload(server: Serving, stop: asyncio.Event) -> bool:
+    """Wait until the tools have changed and can be loaded; False if the server is to stop instead."""
+    code, reloading = server.services.code, reload.Reload()
+    if code is None:
+        return False
+    code.when_changed = reloading.changed
+    waiting = [asyncio.ensure_future(one.wait()) for one in (stop, reloading.wanted)]
+    try:
+        await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
+        return not stop.is_set()
+    finally:
+        for one in waiting:
+            one.cancel()
+        await reloading.close()
 
 
 def _stop_requested() -> asyncio.Event:
@@ -109,9 +157,13 @@ async def _beside(server: Serving, settings: Settings, given: Given) -> AsyncIte
     if not given.has("--demo"):
         yield
         return
-    from holdfast.cli.demo import demo_worker
+    from holdfast.cli.demo import demo_worker, start_first_runs
 
-    async with demo_worker(server.address, settings.key):
+    async with demo_worker(server.address, settings.key, server.socket):
+        published = {
+            file.name for folder in server.services.folders.values() for file in folder.files if file.name
+        }
+        await start_first_runs(server.address, settings.key, published, server.socket)
         yield
 
 
@@ -165,6 +217,7 @@ def _banner(
     names = sorted(name for name in registry.names() if not name.startswith(PLUGIN))
     return [
         painted(f"holdfast {__version__} is up at {server.address}", "completed", fd=2),
+        f"  page      {_of_page(server)}",
         f"  mode      {MODES[server.mode]}",
         f"  database  {path_of(settings)}; {_counted(server.taken_up, 'open run')} continue",
         f"  tools     {', '.join(names)}",
@@ -173,9 +226,13 @@ def _banner(
         *(_of_schedules(schedules) if (schedules := server.services.schedule_folder) else []),
         *(["  worker    transform, sum and route, for the examples"] if is_demo else []),
         "try next:",
-        *(f"  {line}" for line in _to_try(server, folders.values())),
+        *(f"  {line}" for line in _to_try(server, settings, folders.values())),
         f"API documentation: {server.address}/docs; Ctrl-C stops the server without losing anything",
     ]
+
+
+def _of_page(server: Serving) -> str:
+    return f"{server.address}/ in a browser" if built() else NOT_BUILT.partition(";")[0]
 
 
 def _of_folder(folder: Folder) -> str:
@@ -195,8 +252,11 @@ def _of_plugins(plugins: Loaded) -> str:
     return one_line(f"{', '.join(started) or 'none'}{broken}")
 
 
-def _to_try(server: Serving, folders: Iterable[Folder]) -> list[str]:
+def _to_try(server: Serving, settings: Settings, folders: Iterable[Folder]) -> list[str]:
+    """Commands that work when they are pasted. A guarded server is reached through its file, which needs no key; curl needs one."""
     at = f"--server {server.address}"
+    if server.mode == "guarded" and server.socket is not None:
+        at = f"--db {shlex.quote(os.path.abspath(path_of(settings)))}"
     files = [file for folder in folders for file in folder.files]
     names = [file.name for file in files if file.status == "published" and file.name]
     bearer = ' -H "authorization: Bearer $HOLDFAST_API_KEY"' if server.mode == "guarded" else ""
@@ -208,7 +268,8 @@ def _to_try(server: Serving, folders: Iterable[Folder]) -> list[str]:
     data = f"""-H "content-type: application/json" -d '{{"workflow": "{name}"}}'"""
     start = f"curl {server.address}/api/v1/runs{bearer} {data}"
     schedules = [f"{me} schedules list {at}"] if server.services.schedule_folder else []
-    return [f"{me} runs watch {at}", start, f"{me} runs show last {at}", *schedules]
+    key = ["put a key into the variable first: export HOLDFAST_API_KEY=hf_…"] if bearer else []
+    return [f"{me} start {name} {at}", f"{me} runs show last {at}", *schedules, *key, start]
 
 
 def _called() -> str:

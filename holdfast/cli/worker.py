@@ -11,7 +11,7 @@ import uvloop
 
 from holdfast.cli.options import Usage, load_tools, settings_of
 from holdfast.cli.parser import Given
-from holdfast.cli.source import server_of
+from holdfast.cli.server import server_of
 from holdfast.cli.streams import say
 from holdfast.sdk.perform import CONCURRENCY
 from holdfast.sdk.worker import Worker
@@ -21,12 +21,14 @@ from holdfast.stopping import stop_signals
 def command(given: Given) -> int:
     settings = msgspec.structs.replace(settings_of(given), tools=given.arguments)
     tools, concurrency = list(load_tools(settings)), _concurrency(given.text("--concurrency"))
-    server = settings.server or os.environ.get("REGISTRY_URL") or server_of(settings)
+    named = settings.server or os.environ.get("REGISTRY_URL")
+    owner = None if named else server_of(settings)
 
     async def work() -> None:
         worker = Worker(
             tools,
-            server,
+            named or (owner and owner.address),
+            socket=owner and owner.socket,
             pull=given.has("--pull"),
             url=given.text("--url"),
             worker_id=given.text("--id"),

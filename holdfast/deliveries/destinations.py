@@ -17,7 +17,7 @@ from holdfast.errors import InvalidInputs
 from holdfast.spec.notation import Definition
 from holdfast.spec.step_keys import CALLBACK_URL
 from holdfast.spec.workflow import WorkflowSpec
-from holdfast.store.records import Letter, LetterTried, NewLetter
+from holdfast.store.records import CallbackDelivery, CallbackDeliveryTried, NewCallbackDelivery
 from holdfast.values import Millis, is_text
 
 ERROR_CHARS_MAX: Final = 1_000
@@ -93,12 +93,12 @@ def destinations(spec: Definition, given: Sequence[Destination]) -> tuple[Destin
 # ------------------------------------------------------------------------------------------------------ deliveries
 
 
-def letters_of(run: Run) -> Iterator[NewLetter]:
+def callback_deliveries_of(run: Run) -> Iterator[NewCallbackDelivery]:
     """Return the deliveries of a run that ends now. The id of a delivery never changes, so that the receiver can deduplicate."""
     for n, one in enumerate(run.destinations):
-        letter_id = f"msg_{run.id}_{n}"
-        yield NewLetter(
-            run.tenant, letter_id, run.no, n, one.url, _origin(one.url), one.secret_env, Millis(run.at)
+        delivery_id = f"msg_{run.id}_{n}"
+        yield NewCallbackDelivery(
+            run.tenant, delivery_id, run.no, n, one.url, _origin(one.url), one.secret_env, Millis(run.at)
         )
 
 
@@ -106,22 +106,26 @@ def _origin(url: str) -> str:
     return url.partition("//")[2].partition("/")[0].partition("?")[0].rpartition("@")[2].lower()
 
 
-def delivered(letter: Letter, at: Millis) -> LetterTried:
-    return LetterTried(letter.tries + 1, letter.due_at, at, "delivered", "", letter.pos)
+def delivered(delivery: CallbackDelivery, at: Millis) -> CallbackDeliveryTried:
+    return CallbackDeliveryTried(delivery.tries + 1, delivery.due_at, at, "delivered", "", delivery.pos)
 
 
-def failed(letter: Letter, at: Millis, error: str, *, for_good: bool) -> LetterTried:
+def failed(delivery: CallbackDelivery, at: Millis, error: str, *, for_good: bool) -> CallbackDeliveryTried:
     """Return the state after a failed try: due later, or dead if retrying is pointless or the retry period has passed."""
-    tries, message = letter.tries + 1, error[:ERROR_CHARS_MAX]
-    if for_good or letter.tries >= len(DELAYS_SECS):
-        return LetterTried(tries, letter.due_at, at, "dead", message, letter.pos)
-    return LetterTried(tries, Millis(at + DELAYS_SECS[letter.tries] * 1000), None, None, message, letter.pos)
+    tries, message = delivery.tries + 1, error[:ERROR_CHARS_MAX]
+    if for_good or delivery.tries >= len(DELAYS_SECS):
+        return CallbackDeliveryTried(tries, delivery.due_at, at, "dead", message, delivery.pos)
+    return CallbackDeliveryTried(
+        tries, Millis(at + DELAYS_SECS[delivery.tries] * 1000), None, None, message, delivery.pos
+    )
 
 
-def replayed(letter: Letter, at: Millis) -> LetterTried:
+def replayed(delivery: CallbackDelivery, at: Millis) -> CallbackDeliveryTried:
     """Return a dead letter as pending again, like a new one."""
-    return LetterTried(0, at, None, None, letter.last_error, letter.pos, "dead")
+    return CallbackDeliveryTried(0, at, None, None, delivery.last_error, delivery.pos, "dead")
 
 
-def discarded(letter: Letter, at: Millis) -> LetterTried:
-    return LetterTried(letter.tries, letter.due_at, at, "discarded", letter.last_error, letter.pos, "dead")
+def discarded(delivery: CallbackDelivery, at: Millis) -> CallbackDeliveryTried:
+    return CallbackDeliveryTried(
+        delivery.tries, delivery.due_at, at, "discarded", delivery.last_error, delivery.pos, "dead"
+    )

@@ -11,7 +11,7 @@ import msgspec
 
 from holdfast.plan import composed
 from holdfast.signing import signature, webhook_signature
-from holdfast.store.records import Letter
+from holdfast.store.records import CallbackDelivery
 from holdfast.values import Millis, rfc3339, written
 from holdfast.views.runs import RunView
 
@@ -39,16 +39,16 @@ def text_of(view: RunView) -> bytes:
     return written(fields)
 
 
-def headers_of(letter: Letter, text: bytes, at: Millis, secret: str | None) -> dict[str, str]:
+def headers_of(delivery: CallbackDelivery, text: bytes, at: Millis, secret: str | None) -> dict[str, str]:
     """Headers that identify the delivery and prove its sender."""
     seconds = at // 1000
     headers = {
         "Content-Type": "application/json",
         "User-Agent": "holdfast",
-        "webhook-id": letter.id,
+        "webhook-id": delivery.id,
         "webhook-timestamp": str(seconds),
     }
     if secret is not None:
-        headers["webhook-signature"] = webhook_signature(secret, letter.id, seconds, text)
+        headers["webhook-signature"] = webhook_signature(secret, delivery.id, seconds, text)
         headers["X-Hub-Signature-256"] = signature(secret, text)
     return headers

@@ -28,7 +28,7 @@ from holdfast.runtime.timers import Timers
 from holdfast.runtime.writes import Writes
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
-from holdfast.store.records import Letter, LetterTried
+from holdfast.store.records import CallbackDelivery, CallbackDeliveryTried
 from holdfast.tools.failures import ToolError
 from holdfast.tools.http import post
 from holdfast.tools.registry import Registry
@@ -110,7 +110,7 @@ class Outbox(Service):
                 self._is_asked = False
                 queried_at = self.clock.now()  # deliveries that become due during the query are not missed
                 await self._take(queried_at)
-                self.timers.due_in_store(await self._store.next_letter(queried_at))
+                self.timers.due_in_store(await self._store.next_callback_delivery(queried_at))
         except Exception:  # a failed query must not be the last one
             log.exception("cannot query due deliveries now")
             self.timers.due_in_store(Millis(self.clock.now() + QUERY_AGAIN_MS))
@@ -125,13 +125,13 @@ class Outbox(Service):
                 full += self._slow
             runs = None if self.drives_all else sorted(self._own)
             sending = set(self._sending)  # before asking: one that is sent meanwhile was due when it was read
-            due = await self._store.letters_due(now, full, runs, room + len(sending))
-            fresh = [letter for letter in due if letter.pos not in sending]
+            due = await self._store.callback_deliveries_due(now, full, runs, room + len(sending))
+            fresh = [delivery for delivery in due if delivery.pos not in sending]
             if not fresh:
                 return
-            for letter in fresh[:room]:
-                if self._has_room(letter.origin):
-                    self._begin(letter)
+            for delivery in fresh[:room]:
+                if self._has_room(delivery.origin):
+                    self._begin(delivery)
 
     def _has_room(self, origin: str) -> bool:
         if self._to[origin] >= SENDING_TO_ONE_MAX:
@@ -142,70 +142,70 @@ class Outbox(Service):
     def _slow_sending(self) -> int:
         return sum(count for origin, count in self._to.items() if origin in self._slow)
 
-    def _begin(self, letter: Letter) -> None:
-        self._to[letter.origin] += 1
-        self._sending[letter.pos] = asyncio.get_running_loop().create_task(self._send(letter))
+    def _begin(self, delivery: CallbackDelivery) -> None:
+        self._to[delivery.origin] += 1
+        self._sending[delivery.pos] = asyncio.get_running_loop().create_task(self._send(delivery))
 
-    async def _send(self, letter: Letter) -> None:
+    async def _send(self, delivery: CallbackDelivery) -> None:
         began = self.clock.monotonic()
         try:
-            result = await self._tried(letter)
-            self._slow.took(letter.origin, self.clock.monotonic() - began)
+            result = await self._tried(delivery)
+            self._slow.took(delivery.origin, self.clock.monotonic() - began)
             await self._written(result)
         except NodeIsOver:
             pass  # the process that owns the file now sends it again
         finally:
-            del self._sending[letter.pos]
-            self._to[letter.origin] -= 1
-            if not self._to[letter.origin]:
-                del self._to[letter.origin]
+            del self._sending[delivery.pos]
+            self._to[delivery.origin] -= 1
+            if not self._to[delivery.origin]:
+                del self._to[delivery.origin]
             self.query()
 
-    async def _tried(self, letter: Letter) -> LetterTried:
+    async def _tried(self, delivery: CallbackDelivery) -> CallbackDeliveryTried:
         """Make one try and return the resulting state of the delivery."""
         try:
-            await self._post(letter)
+            await self._post(delivery)
         except ToolError as error:
-            return self._failed(letter, str(error), for_good=error.kind == "gone")
+            return self._failed(delivery, str(error), for_good=error.kind == "gone")
         except Exception as error:  # a delivery that cannot be built must not stop the rest
-            log.exception("delivery %s cannot be sent", letter.id)
-            return self._failed(letter, f"cannot be sent: {error!r}", for_good=False)
-        return delivered(letter, self._wall_clock.now())
+            log.exception("delivery %s cannot be sent", delivery.id)
+            return self._failed(delivery, f"cannot be sent: {error!r}", for_good=False)
+        return delivered(delivery, self._wall_clock.now())
 
-    async def _post(self, letter: Letter) -> None:
-        secret = self._secret(letter)
-        text = text_of(await self._queries.run(letter.tenant, letter.run_id))
+    async def _post(self, delivery: CallbackDelivery) -> None:
+        secret = self._secret(delivery)
+        text = text_of(await self._queries.run(delivery.tenant, delivery.run_id))
         try:
-            headers = headers_of(letter, text, self._wall_clock.now(), secret)
+            headers = headers_of(delivery, text, self._wall_clock.now(), secret)
         except ValueError as error:
             raise ToolError(
-                f"the secret {letter.secret_env} does not hold a valid signing key: {error}", kind="inputs"
+                f"the secret {delivery.secret_env} does not hold a valid signing key: {error}", kind="inputs"
             ) from None
-        await post(self._registry.guard, letter.url, headers, text, SEND_SECONDS, ANSWER_BYTES_MAX)
+        await post(self._registry.guard, delivery.url, headers, text, SEND_SECONDS, ANSWER_BYTES_MAX)
 
-    def _secret(self, letter: Letter) -> str | None:
-        if letter.secret_env is None:
+    def _secret(self, delivery: CallbackDelivery) -> str | None:
+        if delivery.secret_env is None:
             return None
         try:
-            return self._secrets.for_callback(letter.secret_env, letter.tenant)
+            return self._secrets.for_callback(delivery.secret_env, delivery.tenant)
         except SecretUnavailable as error:
             raise ToolError(str(error), kind=error.kind) from None
 
-    def _failed(self, letter: Letter, error: str, *, for_good: bool) -> LetterTried:
+    def _failed(self, delivery: CallbackDelivery, error: str, *, for_good: bool) -> CallbackDeliveryTried:
         message = self._secrets.redact(error)
-        result = failed(letter, self.clock.now(), message, for_good=for_good)
+        result = failed(delivery, self.clock.now(), message, for_good=for_good)
         if result.outcome is None:
-            log.warning("final callback of run %s failed; retrying: %s", letter.run_id, message)
+            log.warning("final callback of run %s failed; retrying: %s", delivery.run_id, message)
         else:
             log.error(
                 "final callback of run %s failed for good; delivery %s is dead: %s",
-                letter.run_id,
-                letter.id,
+                delivery.run_id,
+                delivery.id,
                 message,
             )
         return result
 
-    async def _written(self, result: LetterTried) -> None:
+    async def _written(self, result: CallbackDeliveryTried) -> None:
         """Wait until a result is on disk: a delivery whose result is not written yet must not be sent a second time."""
         self.writes.batch.tried.append(result)
         while True:
@@ -220,31 +220,31 @@ class Outbox(Service):
 
     # ------------------------------------------------------------------------------------------------ the dead
 
-    async def replay(self, tenant: str, letter_id: str) -> Letter:
+    async def replay(self, tenant: str, delivery_id: str) -> CallbackDelivery:
         """Redeliver a dead letter, as if it were new."""
-        letter = await self._dead(tenant, letter_id)
-        return await self._decided(letter, replayed(letter, self.clock.now()))
+        delivery = await self._dead(tenant, delivery_id)
+        return await self._decided(delivery, replayed(delivery, self.clock.now()))
 
-    async def discard(self, tenant: str, letter_id: str) -> Letter:
+    async def discard(self, tenant: str, delivery_id: str) -> CallbackDelivery:
         """Discard a dead letter: it is no longer listed, but stays with its run."""
-        letter = await self._dead(tenant, letter_id)
-        return await self._decided(letter, discarded(letter, self._wall_clock.now()))
+        delivery = await self._dead(tenant, delivery_id)
+        return await self._decided(delivery, discarded(delivery, self._wall_clock.now()))
 
-    async def _dead(self, tenant: str, letter_id: str) -> Letter:
-        letter = await self._store.letter(tenant, letter_id) if is_text(letter_id) else None
-        if letter is None:
-            raise NotFound(f"no delivery {letter_id!a:.80}")
-        if letter.outcome != "dead":
-            raise Refused(f"delivery {letter.id} is {letter.outcome or 'pending'}, not dead")
-        return letter
+    async def _dead(self, tenant: str, delivery_id: str) -> CallbackDelivery:
+        delivery = await self._store.callback_delivery(tenant, delivery_id) if is_text(delivery_id) else None
+        if delivery is None:
+            raise NotFound(f"no delivery {delivery_id!a:.80}")
+        if delivery.outcome != "dead":
+            raise Refused(f"delivery {delivery.id} is {delivery.outcome or 'pending'}, not dead")
+        return delivery
 
-    async def _decided(self, letter: Letter, result: LetterTried) -> Letter:
+    async def _decided(self, delivery: CallbackDelivery, result: CallbackDeliveryTried) -> CallbackDelivery:
         batch = Batch()
         batch.tried.append(result)
         await self._committer.commit(batch)
         self.counts[result.outcome or "replayed"] += 1
-        self.note(letter.no)
-        return letter._replace(
+        self.note(delivery.no)
+        return delivery._replace(
             tries=result.tries, due_at=result.due_at, done_at=result.done_at, outcome=result.outcome
         )
 

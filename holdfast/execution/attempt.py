@@ -15,20 +15,23 @@ import msgspec
 from msgspec import Raw
 
 from holdfast import limits
-from holdfast.engine.events import Event, StepFailed, StepPaused, StepSucceeded
+from holdfast.engine.events import AttemptReleased, Event, StepFailed, StepPaused, StepSucceeded
 from holdfast.execution.large_arguments import on_text, opened
+from holdfast.execution.large_results import large_head_of, large_text
 from holdfast.execution.outputs import Outputs
 from holdfast.execution.threads import Threads
-from holdfast.plan.answers import Later, head_of, later
+from holdfast.plan.answers import Later, later
 from holdfast.plan.graph import Answer
+from holdfast.runtime.apart import yield_after
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import Door
 from holdfast.store.records import NewLogLine
 from holdfast.tools.failures import OutputTooLarge, described
 from holdfast.tools.registry import Context, Tool
+from holdfast.tools.results import small_text
 from holdfast.tools.tracebacks import traceback_of
 from holdfast.values import Error, RunNo, job_id, written
-from holdfast.workers.push import Job
+from holdfast.workers.push import Job, NoWorker
 from holdfast.workers.service import Workers
 
 if TYPE_CHECKING:
@@ -43,11 +46,12 @@ PENDING: Final = b'"pending":true'
 class Lines:
     """The log lines of one attempt that are not written yet, and how much it has logged in all."""
 
-    __slots__ = ("count", "rows", "size")
+    __slots__ = ("count", "redact", "rows", "size")
 
     def __init__(self) -> None:
         self.rows: list[NewLogLine] = []
         self.count = self.size = 0
+        self.redact: Callable[[str], str] | None = None  # of the lines that it logs with `logging`
 
 
 class Attempt(msgspec.Struct, eq=False):
@@ -116,9 +120,9 @@ class Outcomes:
             if attempt.given is not None and (made := await self._of_large(attempt)) is not None:
                 return await self.of_answer(attempt, made, began)
             if tool.runs_in == "loop":
-                text = tool.result(await tool.fn(**attempt.args))
+                text = await _text(await tool.fn(**attempt.args))
             elif tool.runs_in == "thread":
-                text = tool.result(await self._threads.call(tool.fn, attempt.args, lambda: attempt.stopped))
+                text = await _text(await self._threads.call(tool.fn, attempt.args, lambda: attempt.stopped))
             elif tool.runs_in == "process":
                 text = await self._in_process(attempt)
             else:
@@ -136,7 +140,7 @@ class Outcomes:
             return await made(text)
         if not tool.isolated:
             assert attempt.bind is not None
-            attempt.args = await opened(text, attempt.bind)
+            attempt.args = await opened(text, attempt.bind, tool.unread)
             if tool.context is not None:
                 attempt.args[tool.context] = attempt.context
         elif attempt.bind is None:
@@ -161,14 +165,14 @@ class Outcomes:
     async def of_answer(self, attempt: Attempt, text: bytes, began: float) -> StepSucceeded | StepPaused:
         """Interpret a response: either it is the output, or it announces a later result."""
         path, number = attempt.key[1], attempt.number
-        if text.find(PENDING) >= 0 and (found := self._later(path, text)) is not None:
+        if text.find(PENDING) >= 0 and (found := await self._later(path, text)) is not None:
             ran_ms = int((self._monotonic() - began) * 1000)
             return StepPaused(path, number, found.task_id, found.poll_url, found.estimated_secs, ran_ms)
         text = await self._refined(attempt, text)
         return StepSucceeded(path, number, Raw(text), int((self._monotonic() - began) * 1000))
 
-    def _later(self, path: str, text: bytes) -> Later | None:
-        answer = self._secrets.redact_value(head_of(text))
+    async def _later(self, path: str, text: bytes) -> Later | None:
+        answer = self._secrets.redact_value(await large_head_of(text))
         found = later(answer)
         if found is None and answer is not None and answer.get("pending") is True:
             log.warning(
@@ -191,6 +195,7 @@ class Outcomes:
             text = await self._outputs.redacted(text)
         if len(text) > limits.now.value_bytes_max:
             raise OutputTooLarge
+        await yield_after(text)  # deciding what follows takes long enough
         return text
 
     def _job_id(self, attempt: Attempt) -> str:
@@ -199,10 +204,12 @@ class Outcomes:
 
     # ------------------------------------------------------------------------------------------------- errors
 
-    def of_error(self, attempt: Attempt, error: BaseException, began: float) -> StepFailed:
+    def of_error(self, attempt: Attempt, error: BaseException, began: float) -> StepFailed | AttemptReleased:
         """Turn any exception of a tool into an outcome. Only the end of the engine is raised again."""
         if not self._is_of_tool(attempt, error):
             raise error
+        if isinstance(error, NoWorker):
+            return AttemptReleased(attempt.path, attempt.number, "no_worker", waits=True, lost=error.lost)
         ran_ms = int((self._monotonic() - began) * 1000)
         path, number = attempt.path, attempt.number
         if not isinstance(error, asyncio.CancelledError) and (text := traceback_of(error)):
@@ -219,3 +226,8 @@ class Outcomes:
     def described(self, error: BaseException, path: str, number: int) -> Error:
         kind, message = described(error, self._secrets.redact)
         return Error(kind, message, path, number)
+
+
+async def _text(value: Any) -> bytes:
+    text = small_text(value)
+    return await large_text(value) if text is None else text

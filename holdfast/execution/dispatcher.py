@@ -35,6 +35,7 @@ from holdfast.execution.crash_isolation import CrashIsolation
 from holdfast.execution.deadlines import Deadlines
 from holdfast.execution.inputs import CallbackUrl, Inputs, LargeArguments
 from holdfast.execution.jobs import Jobs
+from holdfast.execution.large_results import large_text
 from holdfast.execution.logs import Logs, current
 from holdfast.execution.outputs import Outputs
 from holdfast.plan.graph import Call
@@ -43,10 +44,12 @@ from holdfast.runtime.door import Door
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.store.artefacts import Artefacts
-from holdfast.tools.context import RunTrigger
+from holdfast.tools.context import RunTrigger, line_of
 from holdfast.tools.registry import Context, Registry, Tool
+from holdfast.tools.results import small_text
 from holdfast.tools.secrets import SecretUnavailable
 from holdfast.values import RunNo, idempotency_key, written
+from holdfast.workers.push import Job
 from holdfast.workers.service import Workers
 
 log = logging.getLogger("holdfast")
@@ -246,7 +249,16 @@ class Dispatch(Service):
             attempt = self.jobs.attempt(resident, node, path, number)
         except (ValueError, LimitExceeded, SecretUnavailable) as error:
             return self._refuse(resident, path, number, error)
+        if attempt.job is not None and self.workers.lacks(attempt.job):
+            return self._let_wait(attempt.job, AttemptReleased(path, number, "no_worker", waits=True))
         self._launch(resident, node, attempt)
+
+    def _let_wait(self, job: Job, event: AttemptReleased) -> None:
+        """Give back an attempt that waits for a worker, and takes no place here meanwhile."""
+        if (resident := self.door.residents.get(job.no)) is not None:
+            resident.lacks, resident.is_settled = True, False
+        self.jobs.deliver(job, event)
+        self.workers.released(job)
 
     def _refuse(self, resident: ResidentRun, path: str, number: int, error: Exception) -> None:
         """Fail the attempt before it starts, because its inputs do not match the call."""
@@ -275,15 +287,15 @@ class Dispatch(Service):
                     self.workers.forget_job(key)
 
     def _give_back(self, resident: ResidentRun, path: str, number: int, target: str) -> None:
-        if not resident.lacks_tool:
+        if not resident.lacks:
             log.warning(
                 "run %s: step %s waits for the tool %r, which is not registered here",
                 resident.run.id,
                 path,
                 target,
             )
-        resident.lacks_tool, resident.is_settled = True, False
-        self.door.apply(resident, AttemptReleased(path, number, "no_tool"))
+        resident.lacks, resident.is_settled = True, False
+        self.door.apply(resident, AttemptReleased(path, number, "no_tool", waits=True))
 
     def _launch(self, resident: ResidentRun, node: Call, attempt: Attempt) -> Attempt | None:
         run, tool, key = resident.run, attempt.tool, attempt.key
@@ -327,7 +339,7 @@ class Dispatch(Service):
 
         def emit(kind: str, data: dict[str, Any]) -> None:
             if kind == "log":
-                self.logs.say(attempt, data.get("stream", "info"), _line(data))
+                self.logs.say(attempt, data.get("stream", "info"), line_of(data))
             if self.hearers:
                 with contextlib.suppress(RuntimeError):  # it reported after the engine had closed
                     loop.call_soon_threadsafe(self._publish, attempt, kind, data)
@@ -392,7 +404,9 @@ class Dispatch(Service):
             tool, began = attempt.tool, monotonic()
             try:  # as Outcomes.of does it, without a coroutine for each
                 output = await tool.fn(**attempt.args)
-                text = written(output) if type(output) in SIMPLE else tool.result(output)
+                text = written(output) if type(output) in SIMPLE else small_text(output)
+                if text is None:
+                    text = await large_text(output)
                 is_long = len(text) > SHORT_BYTES_MAX or attempt.answer is not None or secrets.are_known
                 event: Event = (
                     await outcomes.of_answer(attempt, text, began)
@@ -457,6 +471,8 @@ class Dispatch(Service):
                 self.door.batch.artefacts.append((attempt.no, sha256, size, self.clock.now()))
             if attempt.job is None:
                 self.door.deliver(attempt.no, event)
+            elif isinstance(event, AttemptReleased):
+                self._let_wait(attempt.job, event)
             else:
                 self.jobs.deliver(attempt.job, event)
             if (
@@ -572,11 +588,6 @@ class Dispatch(Service):
         for task in self._tasks:
             task.cancel()
         self.outcomes.close()
-
-
-def _line(data: dict[str, Any]) -> str:
-    """A line of `context.log` as text."""
-    return str(data["message"]) + "".join(f" {name}={value}" for name, value in data["fields"].items())
 
 
 def _trigger(by: TriggeredBy) -> RunTrigger:

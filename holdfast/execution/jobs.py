@@ -89,6 +89,7 @@ class Jobs:
         if is_large:  # it may wait for a worker for long
             job.large_bytes = len(text)
             job.large_body = lambda: self._inputs.of_service(resident, node, path, number)[1]
+        job.waits = resident.plan.worker_wait_ms(node) != 0
         job.only_once, job.traceparent = node.fails_on_crash, self.traceparent(resident, path, number)
         if self._inputs.callback_url is not None:
             job.address = functools.partial(self._inputs.callback_url, resident, path, number)

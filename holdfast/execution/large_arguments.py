@@ -12,6 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import limits
+from holdfast.jsontext import few_members
 from holdfast.plan.unread import decoded_in_pieces
 from holdfast.runtime.apart import LARGE_BYTES, apart, in_turns
 from holdfast.tools import builtin
@@ -19,12 +20,25 @@ from holdfast.tools.failures import ArgumentMismatch, ToolError, described
 from holdfast.tools.registry import Tool
 from holdfast.values import decode, encode, written
 
+ARGUMENTS_MAX: Final = 100  # of a tool that takes some of them as text
 
-async def opened(text: bytes, bind: Callable[[Any], Any]) -> Any:
-    """Return the arguments in a text, as a tool takes them. Large ones are decoded in a thread, piece by piece."""
+
+async def opened(text: bytes, bind: Callable[[Any], Any], unread: frozenset[str] = frozenset()) -> Any:
+    """Return the arguments in a text, as a tool takes them. Large ones are decoded in a thread, piece by piece; those that the tool
+    takes as text are not decoded."""
     if len(text) <= LARGE_BYTES:
         return bind(decode(text))
-    return await in_turns(lambda: bind(decoded_in_pieces(text)))
+    return await in_turns(lambda: bind(_decoded(text, unread)))
+
+
+def _decoded(text: bytes, unread: frozenset[str]) -> Any:
+    members = few_members(text, ARGUMENTS_MAX) if unread else None
+    if members is None:
+        return decoded_in_pieces(text)
+    return {
+        name: msgspec.Raw(member) if name in unread else decoded_in_pieces(member)
+        for name, member in members.items()
+    }
 
 
 def on_text(tool: Tool) -> Callable[[bytes], Awaitable[bytes]] | None:

@@ -87,10 +87,19 @@ class Logs(Service):
 
     def _hear(self, attempt: Attempt, record: logging.LogRecord) -> None:
         try:
-            text = self._secrets.redact(record.getMessage())
+            text = self._redacted(attempt, record.getMessage())
         except Exception:  # noqa: BLE001  # arguments that do not fit the format are reported by logging itself
             return
         self.say(attempt, record.levelname.lower(), text)
+
+    def _redacted(self, attempt: Attempt, text: str) -> str:
+        """The line without secrets, also those that began in the lines before it."""
+        if not self._secrets.are_known:
+            return text
+        lines = attempt.lines = attempt.lines or Lines()
+        if lines.redact is None:
+            lines.redact = self._secrets.lines()
+        return self._secrets.redact(lines.redact(text))
 
     def say(self, attempt: Attempt, level: str, text: str) -> None:
         """Keep a line of an attempt, from any thread. Its secrets are redacted."""

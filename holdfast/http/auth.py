@@ -11,19 +11,20 @@ import ipaddress
 from collections.abc import Mapping
 from typing import Final
 
-from holdfast.api.principal import Principal
+from holdfast.api.principal import LOCAL_ID, Principal
 from holdfast.errors import KeyNeeded, Unauthorised
-from holdfast.ops.api_keys import EVERYTHING, ApiKeys
+from holdfast.ops.api_keys import EVERYTHING, ApiKeys, rights_of
 from holdfast.values import DEFAULT_TENANT, sha256
 
 BOOTSTRAP_ID: Final = "bootstrap"
 BOOTSTRAP_CHARS_MIN: Final = 16  # chosen by people, and the only protection of a guarded server
-LOCAL_ID: Final = "local"
 _BEARER: Final = "bearer"
 
 
 ANONYMOUS: Final = Principal(DEFAULT_TENANT, frozenset())  # the caller of an open route of a guarded server
 LOCAL: Final = Principal(DEFAULT_TENANT, EVERYTHING, LOCAL_ID)
+# A caller on the local socket, which only the owner of the database file can open: it is admin of a guarded server too.
+OWNER: Final = Principal(DEFAULT_TENANT, EVERYTHING, LOCAL_ID)
 BOOTSTRAP: Final = Principal(DEFAULT_TENANT, EVERYTHING, BOOTSTRAP_ID)
 
 
@@ -69,14 +70,16 @@ class Keys:
         if known is None:
             scopes = frozenset(row.scopes.split())
             every = EVERYTHING if "admin" in scopes else scopes
-            known = Principal(row.tenant, every, row.id, frozenset(row.services.split()))
+            own = rights_of(row)
+            services = frozenset(row.services.split())
+            known = Principal(row.tenant, every, row.id, services, own.tools, own.workflows, own.skips_gate)
             self._principals[row.hash] = known
         return known
 
 
 def check_again(principal: Principal, api_keys: ApiKeys) -> None:
     """Check the caller of a streaming response again. Raise Unauthorised once the key is no longer valid."""
-    if principal.key_id == BOOTSTRAP_ID:
+    if principal is OWNER or principal.key_id == BOOTSTRAP_ID:
         return
     is_local = principal.key_id == LOCAL_ID
     if api_keys.is_any if is_local else not api_keys.counts(principal.tenant, principal.key_id):

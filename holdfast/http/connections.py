@@ -89,6 +89,10 @@ class Connection(HttpToolsProtocol):
             LAST_CHECK_SECS, super().timeout_keep_alive_handler
         )
 
+    def shutdown(self) -> None:
+        """The server stops. A connection that it has accepted may have a request on it that was not read yet: it gets a response."""
+        self.loop.call_later(LAST_CHECK_SECS, super().shutdown)
+
     def forgive(self, seconds: float) -> None:
         """Do not count time in which this process was paused: the client was not slow."""
         self.since = None if self.since is None else self.since + seconds

@@ -18,7 +18,7 @@ from holdfast import limits
 from holdfast.api.principal import Principal
 from holdfast.config import Settings
 from holdfast.errors import Forbidden, MisdirectedRequest, TooManyRequests, Unauthorised
-from holdfast.http.auth import ANONYMOUS, LOCAL, Keys
+from holdfast.http.auth import ANONYMOUS, LOCAL, OWNER, Keys
 
 LOOPBACK_NAMES: Final = frozenset({"localhost", "127.0.0.1", "::1"})
 EVERY_ADDRESS: Final = frozenset({"0.0.0.0", "::"})
@@ -80,6 +80,19 @@ class Guard:
         """Count a request to a webhook by its path and the sender's address, before any work; raises TooManyRequests."""
         if self.keys.is_guarded:
             self._of_webhooks.take(f"{client} {path}")
+
+
+class OwnerGuard(Guard):
+    """In front of the local socket: the permissions of its file have admitted the caller, so no key is needed and nothing is counted.
+    Browsers cannot reach it, but programs that pass requests on can: Host and Origin are checked all the same."""
+
+    def asker(self, scope: str | None, headers: Mapping[str, str], client: str) -> Principal:
+        return OWNER
+
+    async def holder(
+        self, token: str, check: Callable[[str], Awaitable[Principal]], client: str
+    ) -> Principal:
+        return OWNER
 
 
 class Hosts:

@@ -1,11 +1,11 @@
 """Decodes the query of a URL into the type of its route. Knows how numbers and booleans are written, but no route.
 
-Only fields of these types are converted: a workflow may have the name `null` or `1`.
+Only fields of these types are converted: a workflow may have the name `null` or `1`. A name that takes a list is repeated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
@@ -24,9 +24,14 @@ def reader(wanted: type) -> Callable[[bytes], Any]:
     found = inspect.type_info(wanted)
     assert isinstance(found, inspect.StructType)
     written = frozenset(field.encode_name for field in found.fields if _is_written(field.type))
+    lists = {
+        field.encode_name: isinstance(field.type.item_type, inspect.LiteralType)
+        for field in found.fields
+        if isinstance(field.type, inspect.ListType)
+    }
 
     def read(text: bytes) -> Any:
-        given: dict[str, Any] = _words(text) if text else {}
+        given: dict[str, Any] = _words(text, lists) if text else {}
         for name in written & given.keys():
             given[name] = _value(given[name])
         try:
@@ -52,7 +57,9 @@ def _value(text: str) -> Any:
     return text if value is None else value
 
 
-def _words(text: bytes) -> dict[str, str]:
+def _words(text: bytes, lists: Mapping[str, bool]) -> dict[str, Any]:
+    """The names and values of a query. A name of `lists` may be repeated; where it is true, a value may also be several with
+    commas between them."""
     try:
         if text.count(b"&") >= limits.now.query_names_max:
             most = f"{limits.now.query_names_max:,} names ({limits.met('query_names_max')})"
@@ -60,7 +67,12 @@ def _words(text: bytes) -> dict[str, str]:
         pairs = parse_qsl(text.decode("ascii"), keep_blank_values=True, errors="strict")
     except ValueError as error:  # that it is not ASCII or UTF-8 too
         raise InvalidRequest(f"the query cannot be read: {error}") from None
-    words = dict(pairs)
-    if len(words) < len(pairs):
-        raise InvalidRequest("the query has the same name twice")
+    words: dict[str, Any] = {name: [] for name, _ in pairs if name in lists}
+    for name, value in pairs:
+        if name in lists:
+            words[name] += value.split(",") if lists[name] else [value]
+        elif name in words:
+            raise InvalidRequest("the query has the same name twice")
+        else:
+            words[name] = value
     return words

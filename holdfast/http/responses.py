@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from starlette.responses import Response
@@ -18,6 +19,8 @@ from holdfast.http.table import Reply
 log = logging.getLogger("holdfast.http")
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+
+PIECE_BYTES: Final = 1024 * 1024  # of a body that is sent at once
 
 _encode = msgspec.json.Encoder().encode
 
@@ -56,10 +59,10 @@ def _headers_of(error: HoldfastError) -> Mapping[str, str]:
 
 
 def encoded(answer: Reply | Response) -> Reply | Response:
-    """Encode the value of a response, so that a value that cannot be encoded is found before anything is sent."""
+    """Encode the value of a response to bytes, so that a value that cannot be encoded is found before anything is sent."""
     if isinstance(answer, Response):
         return answer
-    return Reply(msgspec.Raw(_encode(answer.value)), answer.status, answer.headers)
+    return Reply(_encode(answer.value), answer.status, answer.headers)
 
 
 async def send_answer(
@@ -71,7 +74,9 @@ async def send_answer(
         with suppress(OSError):  # the client disconnected meanwhile
             await answer(scope, receive, send)
         return answer.status_code
-    body = b"" if answer.status == 204 else _encode(answer.value)
+    body = answer.value if type(answer.value) is bytes else _encode(answer.value)
+    if answer.status == 204:
+        body = b""
     headers = [
         (b"content-type", b"application/json"),
         (b"content-length", b"%d" % len(body)),
@@ -81,5 +86,11 @@ async def send_answer(
         *[(name.encode(), value.encode("latin-1")) for name, value in answer.headers.items()],
     ]
     await send({"type": "http.response.start", "status": answer.status, "headers": headers})
-    await send({"type": "http.response.body", "body": body})
+    for at in range(
+        0, len(body) - PIECE_BYTES, PIECE_BYTES
+    ):  # large bodies: other requests get their turns between pieces
+        await send({"type": "http.response.body", "body": body[at : at + PIECE_BYTES], "more_body": True})
+        await asyncio.sleep(0)
+    rest = (len(body) - 1) // PIECE_BYTES * PIECE_BYTES if body else 0
+    await send({"type": "http.response.body", "body": body[rest:] if rest else body})
     return answer.status

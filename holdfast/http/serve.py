@@ -17,6 +17,7 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import asynccontextmanager, contextmanager
 from functools import partial
+from pathlib import Path
 from typing import Final, Literal
 
 import uvicorn
@@ -25,20 +26,25 @@ from holdfast import limits
 from holdfast.api.services import Services
 from holdfast.config import Settings
 from holdfast.execution.threads import prepare_connections, thread_or_here
+from holdfast.http import local
 from holdfast.http.auth import Keys
 from holdfast.http.connections import Connection, connections_max, watch
-from holdfast.http.guard import Guard
+from holdfast.http.guard import Guard, OwnerGuard
 from holdfast.http.mcp import Mount
 from holdfast.http.routes import (
     approvals,
+    definitions,
     deliveries,
     events,
     folders,
     keys,
     ops,
+    overview,
+    page,
     plans,
     runs,
     schedules,
+    steps,
     task_api,
     waits,
     workers,
@@ -48,13 +54,14 @@ from holdfast.http.server import Server
 from holdfast.listening import Listener
 from holdfast.ops import traces
 from holdfast.ops.api_keys import ApiKeys
+from holdfast.ops.code_files import CodeFiles
 from holdfast.ops.folders import Folder
 from holdfast.ops.memory import return_freed_memory
 from holdfast.ops.plugin_files import PluginFiles
 from holdfast.ops.schedule_folder import ScheduleFolder, StoredSchedules
 from holdfast.ops.skills import SkillFolder
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.compose import Registry, engine_of, load_plugins, lock_of
+from holdfast.runtime.compose import Lock, Registry, engine_of, load_plugins, lock_of
 from holdfast.runtime.engine import Engine
 from holdfast.stopping import Cancellable, end_within, stop_signals
 from holdfast.values import DEFAULT_TENANT
@@ -67,7 +74,10 @@ BACKLOG: Final = 2_048
 
 ROUTES: Final = (
     *runs.ROUTES,
+    *steps.ROUTES,
     *plans.ROUTES,
+    *definitions.ROUTES,
+    *overview.ROUTES,
     *waits.ROUTES,
     *approvals.ROUTES,
     *events.ROUTES,
@@ -78,14 +88,25 @@ ROUTES: Final = (
     *deliveries.ROUTES,
     *ops.ROUTES,
     *task_api.ROUTES,
+    *page.ROUTES,
 )
 
 
 class Serving:
-    """A listening server. `taken_up` is how many open runs it found and continues."""
+    """A listening server. `taken_up` is how many open runs it found and continues, `socket` the path of its local socket, if there
+    can be one."""
 
-    def __init__(self, address: str, services: Services, keys: Keys, taken_up: int) -> None:
+    def __init__(
+        self,
+        address: str,
+        services: Services,
+        keys: Keys,
+        taken_up: int,
+        local: str | None,
+        listener: socket.socket,
+    ) -> None:
         self.address, self.services, self.taken_up = address, services, taken_up
+        self.socket, self.listener = local, listener
         self._keys = keys
 
     @property
@@ -129,22 +150,50 @@ def prepare_process() -> None:
 
 @asynccontextmanager
 async def serving(
-    settings: Settings, *, registry: Registry | None = None, clock: Clock | None = None
+    settings: Settings,
+    *,
+    registry: Registry | None = None,
+    clock: Clock | None = None,
+    listener: socket.socket | None = None,
+    reloads: bool = False,
 ) -> AsyncIterator[Serving]:
-    """Run a server while this context is open."""
-    with _bound(settings.host, settings.port) as listener:
-        address = _address(settings.host, listener)
-        with lock_of(settings.db, address):
-            async with (
-                _opened(settings, registry or Registry(), clock, address) as (services, keys),
-                _published(services, settings),
-            ):
-                guard = Guard(keys, settings, settings.host, time.monotonic)
-                leaving = asyncio.Event()
-                async with Mount(services, leaving) as mount:
-                    app = Server(services, guard, (*with_docs(ROUTES), *mount.routes), leaving)
-                    async with _listening(app, listener):
-                        yield Serving(address, services, keys, len(services.engine.door.residents))
+    """Run a server while this context is open. `listener` is the socket that a former process listened on."""
+    with _bound(settings.host, settings.port) if listener is None else listener as bound:
+        address = _address(settings.host, bound)
+        async with (
+            _locked(lock_of(settings.db, address, answers="all")) as lock,
+            _opened(settings, registry or Registry(), clock, address) as (services, keys),
+            _published(services, settings),
+        ):
+            guard = Guard(keys, settings, settings.host, time.monotonic)
+            leaving = asyncio.Event()
+            async with Mount(services, leaving) as mount:
+                app = Server(services, guard, (*with_docs(ROUTES), *mount.routes), leaving)
+                owners = app.behind(OwnerGuard(keys, settings, settings.host, time.monotonic))
+                assert lock.socket is not None
+                async with (
+                    _listening(app, bound),
+                    local.listening(owners, lock.socket.listener),
+                    _watched(services, settings, reloads=reloads),
+                ):
+                    taken_up = len(services.engine.door.residents)
+                    yield Serving(address, services, keys, taken_up, lock.socket.reached, bound)
+
+
+@asynccontextmanager
+async def answering(engine: Engine, settings: Settings, listener: socket.socket) -> AsyncIterator[None]:
+    """Answer on the local socket of an engine that serves no address, while this context is open."""
+    api_keys = ApiKeys(engine.store, engine.clock, engine.gate)
+    await api_keys.load()
+    services = Services(engine, settings=settings, api_keys=api_keys)
+    guard = OwnerGuard(Keys(api_keys, settings.host), settings, settings.host, time.monotonic)
+    leaving = asyncio.Event()
+    async with Mount(services, leaving) as mount:
+        app = Server(services, guard, (*with_docs(ROUTES), *mount.routes), leaving)
+        async with local.listening(app, listener):
+            yield
+    await services.health.end()
+    await api_keys.close()
 
 
 @asynccontextmanager
@@ -173,6 +222,32 @@ async def _opened(
         await engine.close()
         if tracing is not None:
             await thread_or_here(tracing.close)
+
+
+@asynccontextmanager
+async def _locked(lock: Lock) -> AsyncIterator[Lock]:
+    await lock.take_soon()
+    try:
+        yield lock
+    finally:
+        lock.free()
+
+
+@asynccontextmanager
+async def _watched(services: Services, settings: Settings, *, reloads: bool) -> AsyncIterator[None]:
+    """Watch the files of the loaded tools and plugins."""
+    if not (settings.tools or settings.plugins):
+        yield
+        return
+    services.code = CodeFiles(
+        (settings.folder, Path.cwd()), settings.file, services.since, is_reloading=reloads
+    )
+    watching = asyncio.create_task(services.code.watch())
+    try:
+        yield
+    finally:
+        watching.cancel()
+        await asyncio.wait([watching])
 
 
 def _guard(engine: Engine) -> None:

@@ -10,6 +10,7 @@ Knows what a Route is, but not what any route does. Uses no framework middleware
 from __future__ import annotations
 
 import asyncio
+import copy
 import logging
 import re
 import time
@@ -23,6 +24,7 @@ from holdfast import limits
 from holdfast.api.principal import Principal
 from holdfast.api.services import Services
 from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN
+from holdfast.api.visible import check_path
 from holdfast.errors import (
     HoldfastError,
     InvalidRequest,
@@ -87,6 +89,12 @@ class Server:
             kinds.hooks, kinds.occurrences, secrets, services.clock, guard, self._large_bodies
         )
 
+    def behind(self, guard: Guard) -> Server:
+        """The same routes and stored replies behind another guard: for callers who come another way."""
+        other = copy.copy(self)
+        other._guard = guard
+        return other
+
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             return
@@ -144,6 +152,7 @@ class Server:
         if isinstance(admitted, ANSWERS):
             return admitted
         _check_key(route, request.headers)
+        await check_path(self._services, principal, route.path, path)
         query = None if ready.query is None else ready.query(request.query_string)
         if route.method == "GET":
             return await _done(route, self._ask(request, principal, path, query))

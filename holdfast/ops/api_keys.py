@@ -20,10 +20,11 @@ from holdfast import limits
 from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.gate import Gate
+from holdfast.runtime.rights import Rights
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import ApiKey
-from holdfast.values import DEFAULT_TENANT, Millis, sha256
+from holdfast.values import DEFAULT_TENANT, Millis, encode, sha256
 
 __all__ = ["ApiKey", "ApiKeys", "Made"]  # the record is for interfaces, which may not import the store
 
@@ -37,6 +38,10 @@ NAME_CHARS_MAX: Final = 200
 USED_MS: Final = 3_600_000  # last_used_at is written this often at most
 
 _TENANT = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?\Z")
+NO_LIMIT: Final = Rights(
+    skips_gate=False
+)  # of a new key: every tool, but an approval before a destructive one
+
 _SERVICE = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}\Z")
 
 
@@ -100,9 +105,11 @@ class ApiKeys:
         *,
         services: Sequence[str] = (),
         expires_at: Millis | None = None,
+        rights: Rights = NO_LIMIT,
     ) -> Made:
         """Create a key; it is valid when this returns."""
         checked(tenant, name, scopes, services)
+        check_rights(scopes, rights)
         now = self.clock.now()
         if expires_at is not None and expires_at <= now:
             raise InvalidInputs("the key would have expired before it is made; give a later time")
@@ -121,6 +128,9 @@ class ApiKeys:
             services=" ".join(services),
             created_at=now,
             expires_at=expires_at,
+            tools=_stored(rights.tools),
+            workflows=_stored(rights.workflows),
+            skips_gate=int(rights.skips_gate),
         )
         await self._write(row)
         return Made(row, key)
@@ -211,3 +221,31 @@ def checked(tenant: str, name: str, scopes: Collection[str], services: Sequence[
     if len(services) > limits.now.key_services_max or not all(map(_SERVICE.match, services)):
         most = f"{limits.now.key_services_max:,} names without spaces ({limits.met('key_services_max')})"
         raise InvalidInputs(f"services are at most {most}")
+
+
+def check_rights(scopes: Collection[str], rights: Rights) -> None:
+    """Check the limits of a new key. Raise InvalidInputs."""
+    for what, patterns in (("tools", rights.tools), ("workflows", rights.workflows)):
+        if patterns is None:
+            continue
+        if "admin" in scopes:
+            raise InvalidInputs(f"an admin key can create any other key, so it cannot be limited to {what}")
+        most = limits.now.key_patterns_max
+        if len(patterns) > most or not all(
+            1 <= len(one) <= NAME_CHARS_MAX and one.isprintable() for one in patterns
+        ):
+            said = f"{most:,} names or patterns of 1 to {NAME_CHARS_MAX} characters ({limits.met('key_patterns_max')})"
+            raise InvalidInputs(f"{what} are at most {said}")
+
+
+def rights_of(row: ApiKey) -> Rights:
+    """What the definitions of a key's holder may use."""
+    return Rights(_patterns(row.tools), _patterns(row.workflows), bool(row.skips_gate))
+
+
+def _stored(patterns: frozenset[str] | None) -> str | None:
+    return None if patterns is None else encode(sorted(patterns)).decode()
+
+
+def _patterns(text: str | None) -> frozenset[str] | None:
+    return None if text is None else frozenset(msgspec.json.decode(text, type=list[str]))

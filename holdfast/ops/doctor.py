@@ -19,6 +19,7 @@ from holdfast.store.base import COPIED, StoreFile
 from holdfast.store.feed import Cursor
 from holdfast.store.lock import holder_of, read_lock
 from holdfast.values import canonical, decode
+from holdfast.views.schedules import unreadable
 
 PROBLEMS_MAX: Final = 10  # reported by one check
 DISK_BYTES_MIN: Final = 256 * 1024 * 1024
@@ -57,7 +58,8 @@ async def examine(store: StoreFile) -> list[Finding]:
             _found(name.removeprefix("check_").replace("_", " "), store.check(name))
             for name in store.checks()
         ]
-        findings += [_large_values(store), _payloads(store), _definitions(store), *_artefacts(store)]
+        findings += [_large_values(store), _payloads(store), _definitions(store), _schedules(store)]
+        findings += _artefacts(store)
         findings += [_found(*each) for each in await compared(store, PROBLEMS_MAX)]
     return [*findings, *_machine(Path(store.path))]
 
@@ -120,6 +122,18 @@ def _definitions(store: StoreFile) -> Finding:
         if hashlib.sha256(content).hexdigest() != version:
             wrong.append(f"the definition {version[:12]}… of {name} has other content than its hash says")
     return _found("definitions have their hash", wrong, f"{seen} definitions")
+
+
+def _schedules(store: StoreFile) -> Finding:
+    """Check that every schedule, and how far it has come, can be read."""
+    wrong, seen = [], set[tuple[str, str]]()
+    for tenant, schedule_id, body, cursor in store.every_schedule():
+        seen.add((tenant, schedule_id))
+        why = unreadable(body, cursor)
+        if why:
+            wrong.append(f"the schedule {schedule_id!a} of tenant {tenant} cannot be read: {why[:200]}")
+    hint = "replace it: holdfast schedules put FILE" if wrong else ""
+    return Finding("schedules can be read", wrong[:PROBLEMS_MAX], f"{len(seen)} schedules", hint)
 
 
 def _artefacts(store: StoreFile) -> list[Finding]:

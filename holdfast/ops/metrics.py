@@ -113,7 +113,7 @@ class Metrics:
         self._commit_rows = Histogram(COMMIT_ROWS)
         self._requests: dict[tuple[str, str, int], Histogram] = {}
         self._waits_ended: Counter[tuple[str, str]] = Counter()
-        self._letters = 0
+        self._callback_deliveries = 0
         self._open_waits = OpenWaits(store)
         self._orphans = Orphans(store, door, wakes)
         door.watchers.append(self._committed)
@@ -138,7 +138,7 @@ class Metrics:
         self._step_secs.add_all([entry[1].ran_ms for entry in entries if type(entry[1]) is StepSucceeded])
         if batch.closed_waits:
             self._waits_ended.update(map(_ending, batch.closed_waits))
-        self._letters += len(batch.letters)
+        self._callback_deliveries += len(batch.callback_deliveries)
         if 2 in map(_seq, rows):
             self._first_steps(batch, entries)
         if batch.new_runs or any(change.finished_at is not None for change in batch.changes.values()):
@@ -187,8 +187,11 @@ class Metrics:
             **more,
         }
         registry = CollectorRegistry(auto_describe=False)
-        waits, letters = await self._open_waits.count(), await store.letters_by_state(LOOKED_AT_MAX)
-        outside = _of_outside(waits, letters)
+        waits, deliveries = (
+            await self._open_waits.count(),
+            await store.callback_deliveries_by_state(LOOKED_AT_MAX),
+        )
+        outside = _of_outside(waits, deliveries)
         registry.register(
             _Given(
                 [
@@ -236,10 +239,13 @@ class Metrics:
         yield _counter("holdfast_waits_ended", "Waits ended, by kind and outcome", ("kind", "outcome"),
                        self._waits_ended)  # fmt: skip
         yield _counter(
-            "holdfast_letters_queued", "Final callbacks queued by finished runs", (), {(): self._letters}
+            "holdfast_callback_deliveries_queued",
+            "Final callbacks queued by finished runs",
+            (),
+            {(): self._callback_deliveries},
         )
         counts = self._outbox.counts
-        yield _counter("holdfast_letters_tried", "Final callbacks sent, replayed or discarded, by outcome", (
+        yield _counter("holdfast_callback_deliveries_tried", "Final callbacks sent, replayed or discarded, by outcome", (
             "outcome",), {(outcome,): counts[outcome] for outcome in LETTER_OUTCOMES})  # fmt: skip
         yield _histogram("holdfast_step_seconds", "Duration of successful attempts", self._step_secs)
         yield _histogram("holdfast_run_seconds", "Time from the start of a run to its end", self._run_secs)
@@ -299,15 +305,15 @@ _HELP: Final[dict[str, str]] = {
 }
 
 
-def _of_outside(waits: Mapping[str, int], letters: Mapping[str, int]) -> Iterator[Metric]:
+def _of_outside(waits: Mapping[str, int], deliveries: Mapping[str, int]) -> Iterator[Metric]:
     """Gauges of waiting runs and of final callbacks."""
     waiting = GaugeMetricFamily("holdfast_waits_open", "Open waits for something external", labels=("kind",))
     for kind in WAIT_KINDS:
         waiting.add_metric((kind,), float(waits.get(kind, 0)))
     yield waiting
     about = f"Final callbacks waiting to be sent, and dead letters; {LOOKED_AT_MAX:,} means that many or more"
-    kept = GaugeMetricFamily("holdfast_letters", about, labels=("state",))
-    for state, count in letters.items():
+    kept = GaugeMetricFamily("holdfast_callback_deliveries", about, labels=("state",))
+    for state, count in deliveries.items():
         kept.add_metric((state,), float(count))
     yield kept
 

@@ -17,9 +17,14 @@ RESCAN_MS: Final = 5_000  # without any notice: some file systems give none
 
 
 async def watch(
-    roots: Sequence[Path], scan: Callable[[], Awaitable[None]], report: Callable[[str], None]
+    roots: Sequence[Path],
+    scan: Callable[[], Awaitable[None]],
+    report: Callable[[str], None],
+    *,
+    recursive: bool = True,
 ) -> None:
-    """Call `scan` after every change, until cancelled. `report` receives the reason why a folder cannot be watched."""
+    """Call `scan` after every change, until cancelled. `report` receives the reason why a folder cannot be watched. Without
+    `recursive`, folders in them are left out."""
     from watchfiles import awatch
 
     while True:
@@ -27,6 +32,7 @@ async def watch(
             async for _ in awatch(
                 *roots,
                 watch_filter=None,
+                recursive=recursive,
                 debounce=BURST_MS_MAX,
                 step=BURST_MS,
                 rust_timeout=RESCAN_MS,

@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import os
+import warnings
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Final, Protocol, Self, TypeVar
-from urllib.parse import quote
 
 import msgspec
 
@@ -24,6 +25,8 @@ from holdfast.api.types import (
     Approval,
     ApprovalLink,
     Backfill,
+    CallbackDelivery,
+    CallbackDeliveryPage,
     Diff,
     Explanation,
     FiredSchedule,
@@ -32,8 +35,6 @@ from holdfast.api.types import (
     KeyPage,
     KeyView,
     LedgerPage,
-    Letter,
-    LetterPage,
     LogPage,
     MadeKey,
     NextFires,
@@ -47,6 +48,7 @@ from holdfast.api.types import (
     RunPage,
     Schedule,
     SchedulePage,
+    ServicePage,
     Started,
     StepPage,
     Validation,
@@ -59,6 +61,7 @@ from holdfast.arguments import checked
 from holdfast.config import DEFAULT_HOST, DEFAULT_PORT
 from holdfast.errors import InvalidInputs
 from holdfast.sdk.connection import PATIENCE_SECS, TIMEOUT_SECS, Connection
+from holdfast.sdk.reads import Reads, in_path, time_word
 from holdfast.values import TERMINAL
 
 T = TypeVar("T")
@@ -91,15 +94,22 @@ class LiveEvent(msgspec.Struct, frozen=True):
     progress: dict[str, int]
     detail: dict[str, Any]
     id: str | None = None
+    run_id: str = ""  # the same as `workflow_id`
+    seq: int | None = None  # the row of the journal
+    at: str | None = None
+    state: str = ""  # of the run after this event
+    path: str | None = None  # the same as `current_step_id`
 
     @property
     def kind(self) -> str:
         return str(self.detail.get("kind", ""))
 
 
-class Client:
+class Client(Reads):
     """One server. `server` and `key` are those of HOLDFAST_SERVER and HOLDFAST_API_KEY unless given.
 
+    `unix:/path/to/holdfast.db.sock` is the process that has that database open, a program with a `Holdfast` in it too; it needs no
+    key. `socket` is the path of such a socket through which a server with an address is reached.
     `timeout` is that of one try, `patience` how long to keep retrying while no server answers, both in seconds.
     """
 
@@ -109,12 +119,17 @@ class Client:
         server: str | None = None,
         key: str | None = None,
         *,
+        socket: str | None = None,
         timeout: float = TIMEOUT_SECS,
         patience: float = PATIENCE_SECS,
     ) -> None:
         said = os.environ.get("HOLDFAST_SERVER") or os.environ.get("SCHEDULER_BASE") or DEFAULT_SERVER
         self._connection = Connection(
-            server or said, key or os.environ.get("HOLDFAST_API_KEY"), timeout=timeout, patience=patience
+            server or said,
+            key or os.environ.get("HOLDFAST_API_KEY"),
+            socket=socket,
+            timeout=timeout,
+            patience=patience,
         )
 
     async def __aenter__(self) -> Self:
@@ -169,9 +184,9 @@ class Client:
         return await self._post("/runs", Started, said, request_key=None if request_id is None else "")
 
     @checked
-    async def run(self, run_id: str) -> Run:
-        """Return a run with its inputs, output, error and waits."""
-        return await self._get(f"/runs/{_in(run_id)}", Run)
+    async def run(self, run_id: str, *, values: str = "all") -> Run:
+        """Return a run with its inputs, output, error and waits. `values="head"` leaves out values over 2 KiB, `"none"` all."""
+        return await self._get(f"/runs/{in_path(run_id)}", Run, {"values": values})
 
     @checked
     async def wait(self, run_id: str, timeout: float | None = None) -> Run:
@@ -191,30 +206,47 @@ class Client:
     async def runs(
         self,
         *,
-        status: str | None = None,
+        status: str | Sequence[str] | None = None,
         workflow: str | None = None,
-        label: str | None = None,
+        number: int | None = None,
+        label: str | Sequence[str] | None = None,
+        created_from: datetime | str | None = None,
+        created_to: datetime | str | None = None,
         id_part: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
     ) -> RunPage:
-        """List runs, newest first. `id_part` is the beginning or end of an id, `cursor` that of the previous page."""
-        query = {"status": status, "workflow": workflow, "label": label, "id": id_part}
+        """List runs, newest first. Of several labels all must match; `number` is a version of the workflow. `created_from` is included,
+        `created_to` is not; both have an offset. `id_part` is the beginning or end of an id, `cursor` that of the previous page."""
+        query = {"status": status, "workflow": workflow, "number": number, "label": label, "id": id_part}
+        query |= {"from": time_word(created_from), "to": time_word(created_to)}
         return await self._get("/runs", RunPage, query | {"cursor": cursor, "limit": limit})
 
     @checked
     async def steps(
-        self, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = 100
+        self,
+        run_id: str,
+        *,
+        every: bool = False,
+        under: str | None = None,
+        status: Sequence[str] = (),
+        kind: Sequence[str] = (),
+        values: str = "all",
+        cursor: str | None = None,
+        limit: int = 100,
     ) -> StepPage:
-        """List the steps that a run has reached: top-level and failed steps, or every step."""
-        query = {"every": every, "cursor": cursor, "limit": limit}
-        return await self._get(f"/runs/{_in(run_id)}/steps", StepPage, query)
+        """List the steps that a run has reached: top-level and failed steps, every step, or those that match a filter.
+
+        `under` is a step or an item (`loop`, `loop[3]`). `values` as in `run`."""
+        query: dict[str, Any] = {"every": every, "under": under, "status": status, "kind": kind}
+        query |= {"values": values, "cursor": cursor, "limit": limit}
+        return await self._get(f"/runs/{in_path(run_id)}/steps", StepPage, query)
 
     @checked
     async def journal(self, run_id: str, *, after: int = 0, limit: int = 100) -> JournalPage:
         """List the stored events of a run, in order."""
         query = {"after": after, "limit": limit}
-        return await self._get(f"/runs/{_in(run_id)}/journal", JournalPage, query)
+        return await self._get(f"/runs/{in_path(run_id)}/journal", JournalPage, query)
 
     @checked
     async def logs(
@@ -228,22 +260,22 @@ class Client:
     ) -> LogPage:
         """List the log lines of a run, or of one step and the steps inside it. Tracebacks have the level `traceback`."""
         query = {"step": step, "level": level, "cursor": cursor, "limit": limit}
-        return await self._get(f"/runs/{_in(run_id)}/logs", LogPage, query)
+        return await self._get(f"/runs/{in_path(run_id)}/logs", LogPage, query)
 
     @checked
     async def explain(self, run_id: str) -> Explanation:
         """Explain why the run is not moving, and what would unblock it."""
-        return await self._get(f"/runs/{_in(run_id)}/explain", Explanation)
+        return await self._get(f"/runs/{in_path(run_id)}/explain", Explanation)
 
     @checked
     async def cancel(self, run_id: str, reason: str = "") -> Started:
         """Cancel a run. Raises RunIsOver if it has already finished."""
-        return await self._post(f"/runs/{_in(run_id)}/cancel", Started, {"reason": reason})
+        return await self._post(f"/runs/{in_path(run_id)}/cancel", Started, {"reason": reason})
 
     @checked
     async def retry(self, run_id: str) -> Started:
         """Continue a quarantined run. Raises Refused if it is not quarantined."""
-        return await self._connection.ask("POST", f"{API}/runs/{_in(run_id)}/retry", Started)
+        return await self._connection.ask("POST", f"{API}/runs/{in_path(run_id)}/retry", Started)
 
     @checked
     async def rerun(
@@ -263,7 +295,7 @@ class Client:
         inputs of the same name.
         """
         body = _again(from_step, failed, paths) | ({} if inputs is None else {"inputs": dict(inputs)})
-        return await self._post(f"/runs/{_in(run_id)}/rerun", Started, body, request_key=request_id)
+        return await self._post(f"/runs/{in_path(run_id)}/rerun", Started, body, request_key=request_id)
 
     @checked
     async def preview(
@@ -271,7 +303,7 @@ class Client:
     ) -> RerunPreview:
         """Return what a rerun would copy, and what it would run."""
         body = {"preview": True} | _again(from_step, failed, paths)
-        return await self._post(f"/runs/{_in(run_id)}/rerun", RerunPreview, body)
+        return await self._post(f"/runs/{in_path(run_id)}/rerun", RerunPreview, body)
 
     @checked
     async def events(
@@ -282,7 +314,7 @@ class Client:
         After a dropped connection the stream resumes where it was: no event is lost or repeated. `after` is the id of an event; without it, a
         single run is streamed from its start, and all runs from now on.
         """
-        path = "/events" if run_id is None else f"/runs/{_in(run_id)}/events"
+        path = "/events" if run_id is None else f"/runs/{in_path(run_id)}/events"
         async with aclosing(self._connection.stream(API + path, after=after)) as messages:
             async for message in messages:
                 event = msgspec.json.decode(message.data, type=LiveEvent)
@@ -299,7 +331,7 @@ class Client:
         """Send a signal to a run: the step that waits for `key` receives it, now or when it is reached."""
         body = {"key": key, "value": value}
         said = body if correlation is None else body | {"correlation": correlation}
-        return await self._post(f"/runs/{_in(run_id)}/signals", Started, said)
+        return await self._post(f"/runs/{in_path(run_id)}/signals", Started, said)
 
     @checked
     async def approve(
@@ -317,12 +349,14 @@ class Client:
         Raises NotWaiting if no approval is open there, or it was already answered.
         """
         body = {"approved": approved, "reason": reason, "by": by, "form": form}
-        return await self._post(f"/runs/{_in(run_id)}/approvals/{_in(path)}", Approval, body)
+        return await self._post(f"/runs/{in_path(run_id)}/approvals/{in_path(path)}", Approval, body)
 
     @checked
     async def approval_link(self, run_id: str, path: str, *, by: str = "") -> ApprovalLink:
         """A one-time link that lets its holder answer an approval; `by` is the approver it is made for."""
-        return await self._post(f"/runs/{_in(run_id)}/approvals/{_in(path)}/links", ApprovalLink, {"by": by})
+        return await self._post(
+            f"/runs/{in_path(run_id)}/approvals/{in_path(path)}/links", ApprovalLink, {"by": by}
+        )
 
     @checked
     async def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumed:
@@ -337,24 +371,34 @@ class Client:
     # ------------------------------------------------------------------------------------- final callbacks----
 
     @checked
-    async def letters(self, run_id: str) -> LetterPage:
+    async def callback_deliveries(self, run_id: str) -> CallbackDeliveryPage:
         """The final-callback deliveries of a run, and their state."""
-        return await self._get(f"/runs/{_in(run_id)}/callbacks", LetterPage)
+        return await self._get(f"/runs/{in_path(run_id)}/callbacks", CallbackDeliveryPage)
 
     @checked
-    async def dead_letters(self, *, cursor: str | None = None, limit: int = 100) -> LetterPage:
+    async def letters(self, run_id: str) -> CallbackDeliveryPage:
+        """Deprecated name of `callback_deliveries`; the next release does not have it."""
+        warnings.warn("use Client.callback_deliveries", DeprecationWarning, stacklevel=2)
+        return await self.callback_deliveries(run_id)
+
+    @checked
+    async def dead_letters(self, *, cursor: str | None = None, limit: int = 100) -> CallbackDeliveryPage:
         """Final callbacks that could not be delivered, oldest first."""
-        return await self._get("/dead-letters", LetterPage, {"cursor": cursor, "limit": limit})
+        return await self._get("/dead-letters", CallbackDeliveryPage, {"cursor": cursor, "limit": limit})
 
     @checked
-    async def replay(self, letter_id: str) -> Letter:
+    async def replay(self, delivery_id: str) -> CallbackDelivery:
         """Redeliver a dead letter, as if it were new. Raises Refused if it is not dead."""
-        return await self._connection.ask("POST", f"{API}/dead-letters/{_in(letter_id)}/replay", Letter)
+        return await self._connection.ask(
+            "POST", f"{API}/dead-letters/{in_path(delivery_id)}/replay", CallbackDelivery
+        )
 
     @checked
-    async def discard(self, letter_id: str) -> Letter:
+    async def discard(self, delivery_id: str) -> CallbackDelivery:
         """Discard a dead letter. It stays with its run, but is no longer listed."""
-        return await self._connection.ask("DELETE", f"{API}/dead-letters/{_in(letter_id)}", Letter)
+        return await self._connection.ask(
+            "DELETE", f"{API}/dead-letters/{in_path(delivery_id)}", CallbackDelivery
+        )
 
     # ----------------------------------------------------------------------------------------------- schedules
 
@@ -366,12 +410,12 @@ class Client:
     @checked
     async def schedule(self, schedule_id: str) -> Schedule:
         """A schedule with its definition."""
-        return await self._get(f"/schedules/{_in(schedule_id)}", Schedule)
+        return await self._get(f"/schedules/{in_path(schedule_id)}", Schedule)
 
     @checked
     async def next_fires(self, schedule_id: str, *, limit: int = 10) -> NextFires:
         """The next occurrences of a schedule, in its zone and in UTC."""
-        return await self._get(f"/schedules/{_in(schedule_id)}/next", NextFires, {"limit": limit})
+        return await self._get(f"/schedules/{in_path(schedule_id)}/next", NextFires, {"limit": limit})
 
     @checked
     async def ledger(
@@ -380,13 +424,13 @@ class Client:
         """List the occurrences of a schedule with their outcomes, newest first; `unfired` leaves out those that
         started a run."""
         query = {"unfired": unfired or None, "cursor": cursor, "limit": limit}
-        return await self._get(f"/schedules/{_in(schedule_id)}/ledger", LedgerPage, query)
+        return await self._get(f"/schedules/{in_path(schedule_id)}/ledger", LedgerPage, query)
 
     @checked
     async def why(self, schedule_id: str, when: str | None = None, *, limit: int = 20) -> WhyReport:
         """Why a schedule did or did not fire: lately, or at a time or on a day, past or future."""
         return await self._get(
-            f"/schedules/{_in(schedule_id)}/why", WhyReport, {"when": when, "limit": limit}
+            f"/schedules/{in_path(schedule_id)}/why", WhyReport, {"when": when, "limit": limit}
         )
 
     @checked
@@ -396,12 +440,12 @@ class Client:
         Raises ManagedByFile if a file, a plugin or a program defines it."""
         plain = _plain(definition)
         said = {"yaml": plain} if isinstance(plain, str) else {"body": plain}
-        return await self._connection.ask("PUT", f"{API}/schedules/{_in(schedule_id)}", Schedule, **said)
+        return await self._connection.ask("PUT", f"{API}/schedules/{in_path(schedule_id)}", Schedule, **said)
 
     @checked
     async def delete_schedule(self, schedule_id: str) -> Schedule:
         """Delete a schedule; returns it as it was. Its runs go on, and its ledger stays."""
-        return await self._connection.ask("DELETE", f"{API}/schedules/{_in(schedule_id)}", Schedule)
+        return await self._connection.ask("DELETE", f"{API}/schedules/{in_path(schedule_id)}", Schedule)
 
     @checked
     async def fire_schedule(
@@ -410,7 +454,7 @@ class Client:
         """Fire a schedule now, besides its times. With a `request_id` it fires once however often this is asked."""
         body = {} if payload is None else {"payload": payload}
         return await self._post(
-            f"/schedules/{_in(schedule_id)}/fire", FiredSchedule, body, request_key=request_id
+            f"/schedules/{in_path(schedule_id)}/fire", FiredSchedule, body, request_key=request_id
         )
 
     @checked
@@ -418,18 +462,18 @@ class Client:
         self, schedule_id: str, delivery: str, *, request_id: str | None = None
     ) -> FiredSchedule:
         """Start a run for a delivery once more, with the payload that its row of the ledger has kept."""
-        path = f"/schedules/{_in(schedule_id)}/redeliver"
+        path = f"/schedules/{in_path(schedule_id)}/redeliver"
         return await self._post(path, FiredSchedule, {"delivery": delivery}, request_key=request_id)
 
     @checked
     async def pause_schedule(self, schedule_id: str) -> Schedule:
         """Pause a schedule: it does not fire until it is resumed, and its ledger shows what it skipped."""
-        return await self._post(f"/schedules/{_in(schedule_id)}/pause", Schedule, {})
+        return await self._post(f"/schedules/{in_path(schedule_id)}/pause", Schedule, {})
 
     @checked
     async def resume_schedule(self, schedule_id: str, *, missed: bool = False) -> Schedule:
         """Resume a paused schedule; with `missed`, the occurrences of the pause are caught up."""
-        return await self._post(f"/schedules/{_in(schedule_id)}/resume", Schedule, {"missed": missed})
+        return await self._post(f"/schedules/{in_path(schedule_id)}/resume", Schedule, {"missed": missed})
 
     @checked
     async def backfill_schedule(
@@ -448,15 +492,18 @@ class Client:
         body: dict[str, Any] = {"from": start, "to": end, "preview": preview}
         if max_per_sec is not None:
             body["max_per_sec"] = max_per_sec
-        path = f"/schedules/{_in(schedule_id)}/backfill"
+        path = f"/schedules/{in_path(schedule_id)}/backfill"
         return await self._post(path, Backfill, body, request_key=request_id)
 
     # ----------------------------------------------------------------------------------------------- workflows
 
     @checked
-    async def publish(self, definition: Spec, *, number: int | None = None, draft: bool = False) -> Release:
-        """Publish a definition under its name. `draft` only stores it."""
-        query = {"number": number, "draft": draft or None}
+    async def publish(
+        self, definition: Spec, *, number: int | None = None, draft: bool = False, strict: bool = False
+    ) -> Release:
+        """Publish a definition under its name. `draft` only stores it. Its `warnings` name tools that no engine has and services that
+        no worker serves; `strict` refuses such a definition."""
+        query = {"number": number, "draft": draft or None, "strict": strict or None}
         plain = _plain(definition)
         said = {"yaml": plain} if isinstance(plain, str) else {"body": plain}
         return await self._connection.ask("POST", f"{API}/workflows", Release, query=query, **said)
@@ -482,23 +529,23 @@ class Client:
     async def workflow(self, name: str, number: int | None = None) -> Workflow:
         """Return a workflow with its definition: the published version, or a version by number."""
         tail = "" if number is None else f"/versions/{number}"
-        return await self._get(f"/workflows/{_in(name)}{tail}", Workflow)
+        return await self._get(f"/workflows/{in_path(name)}{tail}", Workflow)
 
     @checked
     async def versions(self, name: str, *, cursor: str | None = None, limit: int = 100) -> ReleasePage:
         """List the versions of a workflow, newest first."""
         query = {"cursor": cursor, "limit": limit}
-        return await self._get(f"/workflows/{_in(name)}/versions", ReleasePage, query)
+        return await self._get(f"/workflows/{in_path(name)}/versions", ReleasePage, query)
 
     @checked
     async def diff(self, name: str, a: int, b: int) -> Diff:
         """Return the difference between two versions of a workflow."""
-        return await self._get(f"/workflows/{_in(name)}/diff", Diff, {"from": a, "to": b})
+        return await self._get(f"/workflows/{in_path(name)}/diff", Diff, {"from": a, "to": b})
 
     @checked
     async def roll_back(self, name: str, number: int) -> Release:
         """Make an earlier version of a workflow the current one again."""
-        return await self._post(f"/workflows/{_in(name)}/rollback", Release, {"number": number})
+        return await self._post(f"/workflows/{in_path(name)}/rollback", Release, {"number": number})
 
     @checked
     async def folder(self, of: str = "flows") -> FolderReport:
@@ -514,6 +561,11 @@ class Client:
     ) -> WorkerPage:
         """List the live workers, or those that serve one service."""
         return await self._get("/workers", WorkerPage, {"service": service, "cursor": cursor, "limit": limit})
+
+    @checked
+    async def services(self, *, cursor: str | None = None, limit: int = 100) -> ServicePage:
+        """List the services: how many workers each has, how much work waits for one, and since when."""
+        return await self._get("/services", ServicePage, {"cursor": cursor, "limit": limit})
 
     @checked
     async def nodes(self) -> NodePage:
@@ -547,7 +599,7 @@ class Client:
     async def revoke_key(self, key_id: str, *, tenant: str | None = None) -> KeyView:
         """Revoke a key; it is refused from now on."""
         return await self._connection.ask(
-            "DELETE", f"{API}/keys/{_in(key_id)}", KeyView, query={"tenant": tenant}
+            "DELETE", f"{API}/keys/{in_path(key_id)}", KeyView, query={"tenant": tenant}
         )
 
     # -------------------------------------------------------------------------------------------------- asking
@@ -577,10 +629,6 @@ def _plain(spec: Spec) -> Mapping[str, Any] | str:
     if not hasattr(spec, "to_data"):
         raise InvalidInputs(f"a workflow is a name, YAML text, data or a record, not {type(spec).__name__}")
     return spec.to_data()
-
-
-def _in(part: str) -> str:
-    return quote(part, safe="")
 
 
 def _again(from_step: str | None, failed: bool, paths: Sequence[str]) -> dict[str, Any]:

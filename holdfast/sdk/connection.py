@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import re
 import uuid
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import aiohttp
@@ -16,9 +16,10 @@ import msgspec
 
 from holdfast import errors
 from holdfast.errors import HoldfastError, Problem, ServerUnreachable
+from holdfast.local_socket import SCHEME, ShortPath
 from holdfast.sdk.sse import Message, Parser, TooLarge
-from holdfast.tools.forms import refuse_bent
 from holdfast.tools.http import session_of
+from holdfast.tools.results import refuse_bent
 from holdfast.tools.threads import start_threads_of_loop
 from holdfast.values import encode
 
@@ -46,18 +47,24 @@ class Connection:
         server: str,
         key: str | None = None,
         *,
+        socket: str | None = None,
         timeout: float = TIMEOUT_SECS,
         patience: float = PATIENCE_SECS,
     ) -> None:
-        self.server = _address(server)
+        """`socket` is the path of a local socket through which the server is reached; `unix:PATH` as the server means one too."""
+        self.server, self._base, self._socket = _place(server, socket)
         self._headers = {"Authorization": f"Bearer {key}"} if key else {}
         self._timeout, self._patience = timeout, patience
         self._session: aiohttp.ClientSession | None = None
+        self._short: ShortPath | None = None
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
+        if self._short is not None:
+            self._short.close()
+            self._short = None
 
     async def ask(
         self,
@@ -108,7 +115,7 @@ class Connection:
             try:
                 session = await self._opened()
                 async with session.get(
-                    self.server + path,
+                    self._base + path,
                     params=_plain(query),
                     headers=headers,
                     timeout=aiohttp.ClientTimeout(sock_connect=self._timeout, sock_read=STREAM_QUIET_SECS),
@@ -137,7 +144,7 @@ class Connection:
         self,
         method: str,
         path: str,
-        query: Mapping[str, str],
+        query: Sequence[tuple[str, str]],
         headers: Mapping[str, str],
         data: bytes | None,
     ) -> tuple[int, bytes, float]:
@@ -145,7 +152,7 @@ class Connection:
         session = await self._opened()
         async with session.request(
             method,
-            self.server + path,
+            self._base + path,
             params=query,
             headers=headers,
             data=data,
@@ -162,8 +169,13 @@ class Connection:
         if self._session is None:
             await start_threads_of_loop()
         if self._session is None:
-            self._session = session_of(headers=self._headers)
+            through = {} if self._socket is None else {"connector": self._connector(self._socket)}
+            self._session = session_of(headers=self._headers, **through)
         return self._session
+
+    def _connector(self, path: str) -> aiohttp.BaseConnector:
+        self._short = ShortPath(path)
+        return aiohttp.UnixConnector(self._short.text)
 
     def _read(self, found: bytes, answer: type[T]) -> T:
         try:
@@ -217,11 +229,25 @@ def _seconds(text: str) -> float:
     return float(text) if text.isdecimal() else 0.0
 
 
-def _plain(query: Mapping[str, Any] | None) -> dict[str, str]:
+def _plain(query: Mapping[str, Any] | None) -> list[tuple[str, str]]:
+    """The words of a query; a list is written as its name repeated."""
     said = {name: value for name, value in (query or {}).items() if value is not None}
-    return {
-        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in said.items()
-    }
+    return [
+        (name, str(one).lower() if isinstance(one, bool) else str(one))
+        for name, value in said.items()
+        for one in (value if isinstance(value, list | tuple) else (value,))
+    ]
+
+
+def _place(server: str, socket: str | None) -> tuple[str, str, str | None]:
+    """The name of a server for messages, the beginning of its URLs, and the socket through which it is reached."""
+    if not server.startswith(SCHEME):
+        address = _address(server)
+        return address, address, socket
+    path = server.removeprefix(SCHEME).removeprefix("//")
+    if not path:
+        raise ValueError(f"{server!r} names no socket; write unix:/path/to/holdfast.db.sock")
+    return f"{SCHEME}{path}", "http://localhost", path
 
 
 def _address(server: str) -> str:

@@ -10,13 +10,16 @@ import functools
 import logging
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
+from contextvars import copy_context
 from typing import Any, Final
 
+from holdfast.sdk.hearing import Heard, current
 from holdfast.tools.context import Context
 from holdfast.tools.failures import OutputTooLarge, ToolError, described
 from holdfast.tools.processes import Processes
 from holdfast.tools.registry import Registry
 from holdfast.tools.threads import in_pool
+from holdfast.tools.tracebacks import shortened, traceback_of
 from holdfast.values import VALUE_BYTES_MAX, encode
 
 log = logging.getLogger("holdfast.worker")
@@ -44,8 +47,9 @@ class Performer:
         """The services that support a callback for a later result."""
         return [name for name, tool in self._tools.items() if tool.takes_callback]
 
-    async def perform(self, service: str, given: Any, params: Any, context: Context) -> bytes:
-        """Call a tool and return the JSON text of its result. Raises what the tool raises."""
+    async def perform(self, service: str, given: Any, params: Any, context: Context, heard: Heard) -> bytes:
+        """Call a tool and return the JSON text of its result. Raises what the tool raises. To be called in a task of its own."""
+        current.set(heard)
         tool = self._tools.get(service)
         if tool is None:
             raise ToolError(f"this worker has no service {service!r}", kind="no_service")
@@ -77,7 +81,9 @@ class Performer:
     async def _in_thread(self, fn: Any, args: dict[str, Any]) -> Any:
         if self._threads is None:
             self._threads = ThreadPoolExecutor(self.concurrency, "holdfast-tool")
-        return await in_pool(self._threads, functools.partial(fn, **args))
+        return await in_pool(
+            self._threads, functools.partial(copy_context().run, functools.partial(fn, **args))
+        )
 
     async def _in_process(self, tool: Any, args: dict[str, Any], context: Context) -> bytes:
         if self._processes is None:
@@ -91,20 +97,22 @@ class Performer:
             self._processes.close()
 
 
-def failed(work: asyncio.Future[bytes]) -> tuple[str, str] | None:
-    """Return message and kind of the exception that a tool raised."""
+def failed(work: asyncio.Future[bytes]) -> dict[str, str] | None:
+    """Return message, kind and traceback of the exception that a tool raised, as the server takes them."""
     error = asyncio.CancelledError() if work.cancelled() else work.exception()
     if error is None:
         return None
     kind, message = described(error)
-    return message or kind, kind
+    found = {"error": message or kind, "error_kind": kind}
+    text = "" if work.cancelled() else shortened(traceback_of(error))
+    return found | ({"traceback": text} if text else {})
 
 
-def answer(result: bytes) -> bytes:
+def answer(result: bytes, logs: list[dict[str, str]]) -> bytes:
     """Return the response of a push worker for a completed call."""
-    return b'{"result":%b,"error":""}' % result
+    return b'{"result":%b,"error":""%b}' % (result, b',"logs":%b' % encode(logs) if logs else b"")
 
 
-def refusal(message: str, kind: str) -> bytes:
+def refusal(message: str, kind: str, **more: Any) -> bytes:
     """Return its response for a failed call."""
-    return b'{"result":null,"error":%b,"error_kind":%b}' % (encode(message), encode(kind))
+    return encode({"result": None, "error": message, "error_kind": kind, **more})

@@ -16,6 +16,7 @@ import uvicorn
 
 from holdfast.errors import InvalidInputs
 from holdfast.listening import Listener
+from holdfast.sdk.hearing import Heard
 from holdfast.sdk.perform import Performer, answer, failed, refusal
 from holdfast.tools.context import Context
 from holdfast.values import VALUE_BYTES_MAX, RunId
@@ -76,13 +77,19 @@ class Push:
             return await _say(send, 400, refusal("bad request", "bad_request"))
         headers = dict(scope["headers"])
         key = headers.get(b"idempotency-key", b"").decode("latin-1")
-        context = Context(RunId(""), "", 0, key)
+        heard = Heard()
+        context = Context(RunId(""), "", 0, key, emit=heard.emit)
         service = unquote(scope["path"][len(prefix) :])
-        work = asyncio.ensure_future(self._performer.perform(service, call.input, call.params, context))
+        work = asyncio.ensure_future(
+            self._performer.perform(service, call.input, call.params, context, heard)
+        )
         if not await _done(work, receive, context):
             return
-        error = failed(work)
-        await _say(send, 200, answer(work.result()) if error is None else refusal(*error))
+        error, logs = failed(work), heard.taken(is_end=True)
+        if error is None:
+            return await _say(send, 200, answer(work.result(), logs))
+        said = {"logs": logs} if logs else {}
+        await _say(send, 200, refusal(error.pop("error"), error.pop("error_kind"), **error, **said))
 
 
 async def _done(work: asyncio.Future[bytes], receive: Any, context: Context) -> bool:

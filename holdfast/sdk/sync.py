@@ -8,7 +8,9 @@ with SyncClient() as client:
 from __future__ import annotations
 
 import asyncio
+import warnings
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
+from datetime import datetime
 from types import TracebackType
 from typing import Any, Self, TypeVar
 
@@ -16,6 +18,8 @@ from holdfast.api.types import (
     Approval,
     ApprovalLink,
     Backfill,
+    CallbackDelivery,
+    CallbackDeliveryPage,
     Diff,
     Explanation,
     FiredSchedule,
@@ -24,8 +28,6 @@ from holdfast.api.types import (
     KeyPage,
     KeyView,
     LedgerPage,
-    Letter,
-    LetterPage,
     LogPage,
     MadeKey,
     NextFires,
@@ -39,6 +41,7 @@ from holdfast.api.types import (
     RunPage,
     Schedule,
     SchedulePage,
+    ServicePage,
     Started,
     StepPage,
     Validation,
@@ -49,11 +52,12 @@ from holdfast.api.types import (
 )
 from holdfast.sdk.client import Client, HasData, LiveEvent, Spec
 from holdfast.sdk.connection import PATIENCE_SECS, TIMEOUT_SECS
+from holdfast.sdk.reads import SyncReads
 
 T = TypeVar("T")
 
 
-class SyncClient:
+class SyncClient(SyncReads):
     """`Client` without an event loop of your own. Inside a running loop, use `Client`."""
 
     def __init__(
@@ -64,7 +68,7 @@ class SyncClient:
         timeout: float = TIMEOUT_SECS,
         patience: float = PATIENCE_SECS,
     ) -> None:
-        self._client = Client(server, key, timeout=timeout, patience=patience)
+        self._client: Client = Client(server, key, timeout=timeout, patience=patience)
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
@@ -117,8 +121,8 @@ class SyncClient:
             )
         )
 
-    def run(self, run_id: str) -> Run:
-        return self._do(self._client.run(run_id))
+    def run(self, run_id: str, *, values: str = "all") -> Run:
+        return self._do(self._client.run(run_id, values=values))
 
     def wait(self, run_id: str, timeout: float | None = None) -> Run:
         return self._do(self._client.wait(run_id, timeout))
@@ -126,23 +130,54 @@ class SyncClient:
     def runs(
         self,
         *,
-        status: str | None = None,
+        status: str | Sequence[str] | None = None,
         workflow: str | None = None,
-        label: str | None = None,
+        number: int | None = None,
+        label: str | Sequence[str] | None = None,
+        created_from: datetime | str | None = None,
+        created_to: datetime | str | None = None,
         id_part: str | None = None,
         cursor: str | None = None,
         limit: int = 100,
     ) -> RunPage:
         return self._do(
             self._client.runs(
-                status=status, workflow=workflow, label=label, id_part=id_part, cursor=cursor, limit=limit
+                status=status,
+                workflow=workflow,
+                number=number,
+                label=label,
+                created_from=created_from,
+                created_to=created_to,
+                id_part=id_part,
+                cursor=cursor,
+                limit=limit,
             )
         )
 
     def steps(
-        self, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = 100
+        self,
+        run_id: str,
+        *,
+        every: bool = False,
+        under: str | None = None,
+        status: Sequence[str] = (),
+        kind: Sequence[str] = (),
+        values: str = "all",
+        cursor: str | None = None,
+        limit: int = 100,
     ) -> StepPage:
-        return self._do(self._client.steps(run_id, every=every, cursor=cursor, limit=limit))
+        return self._do(
+            self._client.steps(
+                run_id,
+                every=every,
+                under=under,
+                status=status,
+                kind=kind,
+                values=values,
+                cursor=cursor,
+                limit=limit,
+            )
+        )
 
     def journal(self, run_id: str, *, after: int = 0, limit: int = 100) -> JournalPage:
         return self._do(self._client.journal(run_id, after=after, limit=limit))
@@ -226,17 +261,22 @@ class SyncClient:
 
     # ------------------------------------------------------------------------------------- final callbacks----
 
-    def letters(self, run_id: str) -> LetterPage:
-        return self._do(self._client.letters(run_id))
+    def callback_deliveries(self, run_id: str) -> CallbackDeliveryPage:
+        return self._do(self._client.callback_deliveries(run_id))
 
-    def dead_letters(self, *, cursor: str | None = None, limit: int = 100) -> LetterPage:
+    def letters(self, run_id: str) -> CallbackDeliveryPage:
+        """Deprecated name of `callback_deliveries`; the next release does not have it."""
+        warnings.warn("use callback_deliveries", DeprecationWarning, stacklevel=2)
+        return self.callback_deliveries(run_id)
+
+    def dead_letters(self, *, cursor: str | None = None, limit: int = 100) -> CallbackDeliveryPage:
         return self._do(self._client.dead_letters(cursor=cursor, limit=limit))
 
-    def replay(self, letter_id: str) -> Letter:
-        return self._do(self._client.replay(letter_id))
+    def replay(self, delivery_id: str) -> CallbackDelivery:
+        return self._do(self._client.replay(delivery_id))
 
-    def discard(self, letter_id: str) -> Letter:
-        return self._do(self._client.discard(letter_id))
+    def discard(self, delivery_id: str) -> CallbackDelivery:
+        return self._do(self._client.discard(delivery_id))
 
     # ----------------------------------------------------------------------------------------------- schedules
 
@@ -295,8 +335,10 @@ class SyncClient:
 
     # ----------------------------------------------------------------------------------------------- workflows
 
-    def publish(self, definition: Spec, *, number: int | None = None, draft: bool = False) -> Release:
-        return self._do(self._client.publish(definition, number=number, draft=draft))
+    def publish(
+        self, definition: Spec, *, number: int | None = None, draft: bool = False, strict: bool = False
+    ) -> Release:
+        return self._do(self._client.publish(definition, number=number, draft=draft, strict=strict))
 
     def validate(self, definition: Spec) -> Validation:
         return self._do(self._client.validate(definition))
@@ -331,6 +373,9 @@ class SyncClient:
         self, *, service: str | None = None, cursor: str | None = None, limit: int = 100
     ) -> WorkerPage:
         return self._do(self._client.workers(service=service, cursor=cursor, limit=limit))
+
+    def services(self, *, cursor: str | None = None, limit: int = 100) -> ServicePage:
+        return self._do(self._client.services(cursor=cursor, limit=limit))
 
     def create_key(
         self,

@@ -25,6 +25,7 @@ from holdfast.api.types import Worker as Registered
 from holdfast.config import DEFAULT_HOST, DEFAULT_PORT
 from holdfast.errors import HoldfastError, NotFound, Superseded, Unavailable
 from holdfast.sdk.connection import Connection
+from holdfast.sdk.hearing import Heard, Hearing
 from holdfast.sdk.perform import CONCURRENCY, Performer, failed
 from holdfast.sdk.push import Push
 from holdfast.tools.context import Context
@@ -54,6 +55,7 @@ class Worker:
         url: str | None = None,
         worker_id: str | None = None,
         key: str | None = None,
+        socket: str | None = None,
         concurrency: int = CONCURRENCY,
         stop_secs: float = STOP_SECS,
     ) -> None:
@@ -64,7 +66,9 @@ class Worker:
         self._url = url or os.environ.get("WORKER_URL") or DEFAULT_URL
         self._performer = Performer(tools, concurrency)
         self._key, self._stop_secs = key or os.environ.get("HOLDFAST_API_KEY") or None, stop_secs
-        self._connection = Connection(self.server, self._key, timeout=POLL_SECS + 10, patience=0)
+        self._connection = Connection(
+            self.server, self._key, socket=socket, timeout=POLL_SECS + 10, patience=0
+        )
         self._is_pull = pull
         self._push: Push | None = None
         self._jobs: dict[str, _Job] = {}
@@ -86,6 +90,10 @@ class Worker:
 
     async def run(self) -> None:
         """Serve until `stop`."""
+        with Hearing():
+            await self._run()
+
+    async def _run(self) -> None:
         working: list[asyncio.Task[None]] = []
         try:
             if not self._is_pull:
@@ -157,7 +165,8 @@ class Worker:
         self.is_registered.set()
 
     async def _beat(self) -> None:
-        """Send a heartbeat with the load; register again if the server does not know this worker."""
+        """Send a heartbeat with the load; register again if the server does not know this worker. An outage is logged once."""
+        is_away = False
         while True:
             await asyncio.sleep(HEARTBEAT_SECS)
             try:
@@ -167,10 +176,16 @@ class Worker:
                     Registered,
                     body={"load": self._performer.in_progress},
                 )
+                if is_away:
+                    log.warning("the server answers heartbeats again")
+                is_away = False
             except NotFound:
+                is_away = False
                 await self._register()
             except HoldfastError as error:
-                log.warning("no heartbeat: %s", error)
+                if not is_away:
+                    log.warning("no heartbeat, retrying every %g s: %s", HEARTBEAT_SECS, error)
+                is_away = True
 
     async def _leave(self) -> None:
         """Deregister. A server that cannot be reached will notice by the missing heartbeats."""
@@ -243,6 +258,7 @@ class _Job:
         self._loop = asyncio.get_running_loop()
         self._news = asyncio.Event()
         self._progress: dict[str, Any] | None = None
+        self._heard = Heard(self._tell)
         self._is_ours = True
         self._context = Context(
             RunId(assignment.run_id),
@@ -260,7 +276,7 @@ class _Job:
 
     async def _perform(self) -> bytes:
         job = self._assignment
-        return await self._performer.perform(job.service, job.input, job.params, self._context)
+        return await self._performer.perform(job.service, job.input, job.params, self._context, self._heard)
 
     async def _run(self) -> None:
         beating = asyncio.create_task(self._beat())
@@ -276,9 +292,9 @@ class _Job:
 
     async def _answer(self) -> None:
         error = failed(self._work)
-        body: dict[str, Any] = {"result": msgspec.Raw(self._work.result())} if error is None else {}
-        if error is not None:
-            body["error"], body["error_kind"] = error
+        body: dict[str, Any] = {"result": msgspec.Raw(self._work.result())} if error is None else {**error}
+        if logs := self._heard.taken(is_end=True):
+            body["logs"] = logs
         try:
             async with asyncio.timeout(ANSWER_PATIENCE_SECS):
                 while True:
@@ -301,10 +317,11 @@ class _Job:
                     await self._news.wait()
             self._news.clear()
             progress, self._progress = self._progress, None
+            said: dict[str, Any] = {} if progress is None else {"progress": progress}
+            if logs := self._heard.taken():
+                said["logs"] = logs
             try:
-                lease = await self._ask(
-                    self._assignment, "heartbeat", Lease, {} if progress is None else {"progress": progress}
-                )
+                lease = await self._ask(self._assignment, "heartbeat", Lease, said)
                 if lease.cancel and not self._work.done():
                     self.cancel()
             except (Superseded, NotFound):
@@ -319,4 +336,11 @@ class _Job:
         if kind == "progress":
             progress = {"done": data.get("done", data["fraction"]), "message": data["message"]}
             self._progress = progress | ({"total": data["total"]} if "total" in data else {})
+            self._tell()
+        else:
+            self._heard.emit(kind, data)
+
+    def _tell(self) -> None:
+        """There is something to send; called from any thread."""
+        with contextlib.suppress(RuntimeError):  # the worker has ended
             self._loop.call_soon_threadsafe(self._news.set)

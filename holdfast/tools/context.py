@@ -189,6 +189,11 @@ class Context:
         return {**data, "message": self._logged(data["message"])}
 
 
+def line_of(data: dict[str, Any]) -> str:
+    """A line of `context.log` as text."""
+    return str(data["message"]) + "".join(f" {name}={value}" for name, value in data["fields"].items())
+
+
 def _redacted(value: Any, redact: Callable[[str], str]) -> Any:
     if isinstance(value, str):
         return redact(value)

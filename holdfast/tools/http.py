@@ -10,6 +10,8 @@ side just as it is used, and then it is unknown whether the request was read.
 from __future__ import annotations
 
 import base64
+import codecs
+import io
 import socket
 import textwrap
 from collections.abc import Awaitable, Callable
@@ -22,8 +24,9 @@ from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard, Target, looked_up
 from holdfast.tools.limit import Limit
+from holdfast.tools.results import PIECE_BYTES, Unread
 from holdfast.tools.threads import start_threads_of_loop
-from holdfast.values import is_too_deep
+from holdfast.values import encode, written
 
 if TYPE_CHECKING:
     import aiohttp
@@ -56,7 +59,7 @@ def requester(guard: Guard) -> Callable[..., Any]:
         timeout_secs: Seconds = TIMEOUT_SECONDS,
         expect_status: Status = None,
         max_bytes: Bytes = ANSWER_BYTES_MAX,
-    ) -> dict[str, Any]:
+    ) -> Any:
         """Sends one HTTP request and returns `{status, headers, body}`; `body` is decoded if its content type is JSON, else it is text.
 
         A status outside 200 to 299, or not in `expect_status`, fails with kind `http_4xx`, `http_429`, `http_5xx` or
@@ -75,31 +78,27 @@ def requester(guard: Guard) -> Callable[..., Any]:
             sent["Idempotency-Key"] = context.idempotency_key
         content = None if body is None else body.encode()
         if json is not msgspec.UNSET:
-            content = msgspec.json.encode(json)
+            content = bytes(json) if type(json) is msgspec.Raw else written(json)
             if "content-type" not in names:
                 sent["Content-Type"] = "application/json"
         _check_framing(sent, content)
         request = _Request(method, url, sent, _query(query), content, timeout_secs, max_bytes)
         answer = await request.send(guard)
-        _refuse_unexpected(request, answer, expect_status)
-        return answer
+        answer.refuse_unexpected(expect_status)
+        return answer.result()
 
     return http_request
 
 
-async def get_json(guard: Guard, url: str, timeout_secs: float) -> Any:
-    """Fetch JSON from a URL, whatever its content type. Raise ToolError if that fails."""
+async def get(guard: Guard, url: str, timeout_secs: float) -> tuple[bytes, str]:
+    """Fetch what should be JSON, whatever its content type: the body, and how to name the place in errors. Raise ToolError if that
+    fails."""
     request = _Request(
         "GET", url, {"Accept": "application/json"}, [], None, timeout_secs, limits.now.http_answer_bytes_max
     )
     answer = await request.send(guard)
-    _refuse_unexpected(request, answer, None)
-    if is_too_deep(request.received):
-        raise ToolError(f"{request.place} answered JSON that is nested too deeply", kind="result")
-    try:
-        return msgspec.json.decode(request.received)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        raise ToolError(f"{request.place} answered something that is not JSON", kind="result") from None
+    answer.refuse_unexpected(None)
+    return answer.content, request.place
 
 
 async def post(
@@ -115,14 +114,10 @@ async def post(
     except ToolError:
         if not request.status:
             raise
-        answer = {
-            "status": request.status,
-            "headers": {},
-            "body": "",
-        }  # the status is enough
-    if answer["status"] == 410:
+        answer = _Answer(request.place, request.status)  # the status is enough
+    if answer.status == 410:
         raise ToolError(f"{request.place} answered 410: nothing more is wanted there", kind="gone")
-    _refuse_unexpected(request, answer, None)
+    answer.refuse_unexpected(None)
 
 
 def session_of(**options: Any) -> aiohttp.ClientSession:
@@ -170,14 +165,13 @@ class _Request(msgspec.Struct):
     max_bytes: int
     connected: bool = False
     status: int = 0  # as soon as it is known
-    received: bytes = b""
 
     @property
     def place(self) -> str:
         """The URL for error messages: without the query, which may contain tokens."""
         return f"{self.method} {self.url.partition('?')[0].partition('#')[0]}"
 
-    async def send(self, guard: Guard) -> dict[str, Any]:
+    async def send(self, guard: Guard) -> _Answer:
         import aiohttp
 
         targets = await guard.targets(self.url)
@@ -205,7 +199,7 @@ class _Request(msgspec.Struct):
                         self.url,
                         headers=self.headers,
                         params=self.query or None,
-                        data=self.content,
+                        data=self._data(),
                         allow_redirects=False,
                     ) as response,
                 ):
@@ -219,6 +213,11 @@ class _Request(msgspec.Struct):
         except ValueError as error:  # for example a header with a line break
             raise ToolError(f"no request can be made of this: {error}", kind="inputs") from None
 
+    def _data(self) -> bytes | io.BytesIO | None:
+        """The body; aiohttp sends a large one in pieces if it is a file."""
+        is_large = self.content is not None and len(self.content) > PIECE_BYTES
+        return io.BytesIO(self.content or b"") if is_large else self.content
+
     def _most(self) -> str:
         which = (
             "max_bytes"
@@ -227,20 +226,20 @@ class _Request(msgspec.Struct):
         )
         return f"{self.max_bytes} bytes ({which})"
 
-    async def _answer(self, response: aiohttp.ClientResponse) -> dict[str, Any]:
+    async def _answer(self, response: aiohttp.ClientResponse) -> _Answer:
         self.status = response.status
         content = bytearray()
         async for chunk in response.content.iter_chunked(CHUNK_BYTES):
             content += chunk
             if len(content) > self.max_bytes:
                 raise ToolError(f"{self.place} answered more than {self._most()}", kind="too_large")
-        self.received = bytes(content)
         headers: dict[str, str] = {}
         for name, value in response.headers.items():
             known = headers.get(name.lower())
             headers[name.lower()] = value if known is None else f"{known}, {value}"
-        answer: dict[str, Any] = {"status": response.status, "headers": headers}
-        return answer | _body(self.received, response.content_type, response.charset)
+        return _Answer(
+            self.place, response.status, headers, response.content_type, response.charset, bytes(content)
+        )
 
     def _timed_out(self) -> ToolError:
         if not self.connected:
@@ -257,6 +256,60 @@ class _Request(msgspec.Struct):
         )
 
 
+class _Answer(msgspec.Struct):
+    """A whole response. Its body is decoded for the result alone."""
+
+    place: str
+    status: int
+    headers: dict[str, str] = {}
+    kind: str = ""
+    charset: str | None = None
+    content: bytes = b""
+
+    def result(self) -> dict[str, Any] | Unread:
+        """The result of the tool. A large body is not decoded here: that takes seconds."""
+        if len(self.content) <= PIECE_BYTES:
+            return self._read()
+        head = msgspec.structs.replace(self, content=b"")
+        return Unread(_read_text, encode(head) + b"\n" + self.content)
+
+    def _read(self) -> dict[str, Any]:
+        return {
+            "status": self.status,
+            "headers": self.headers,
+            **_body(self.content, self.kind, self.charset),
+        }
+
+    def refuse_unexpected(self, expected: Status) -> None:
+        wanted = [expected] if isinstance(expected, int) else expected
+        if self.status in wanted if wanted is not None else 200 <= self.status < 300:
+            return
+        kind = "http_429" if self.status == 429 else f"http_{self.status // 100}xx"
+        to = self.headers.get("location") if 300 <= self.status < 400 else None
+        where = "" if to is None else f" to {to}"
+        raise ToolError(f"{self.place} answered {self.status}{where}: {self._excerpt()}", kind=kind)
+
+    def _excerpt(self) -> str:
+        if len(self.content) <= PIECE_BYTES:
+            body = self._read()["body"]
+            text = body if isinstance(body, str) else written(body).decode()
+        else:
+            text = self.content[: 20 * EXCERPT_CHARS_MAX].decode(errors="replace")
+        # Cut between words: half a secret in the response would not be recognised.
+        return textwrap.shorten(text[: 10 * EXCERPT_CHARS_MAX], EXCERPT_CHARS_MAX, placeholder=" …")
+
+
+_answer_head = msgspec.json.Decoder(_Answer).decode
+
+
+def _read_text(given: bytes) -> bytes:
+    """The result for a large response: see `_Answer.result`."""
+    end = given.index(b"\n")
+    answer = _answer_head(given[:end])
+    answer.content = given[end + 1 :]
+    return encode(answer._read())
+
+
 def _body(content: bytes, kind: str, charset: str | None) -> dict[str, Any]:
     if kind == "application/json" or kind.endswith("+json"):
         try:
@@ -264,27 +317,17 @@ def _body(content: bytes, kind: str, charset: str | None) -> dict[str, Any]:
         except (msgspec.DecodeError, RecursionError):
             pass  # it is not JSON, despite its content type
     try:
-        return {"body": content.decode(charset or "utf-8")}
-    except (UnicodeDecodeError, LookupError):
+        return {"body": content.decode(_codec(charset))}
+    except (UnicodeError, LookupError):
         return {"body": base64.b64encode(content).decode(), "encoding": "base64"}
 
 
-def _refuse_unexpected(request: _Request, answer: dict[str, Any], expected: Status) -> None:
-    status = answer["status"]
-    wanted = [expected] if isinstance(expected, int) else expected
-    if status in wanted if wanted is not None else 200 <= status < 300:
-        return
-    kind = "http_429" if status == 429 else f"http_{status // 100}xx"
-    body = answer["body"]
-    text = body if isinstance(body, str) else msgspec.json.encode(body).decode()
-    where = (
-        f" to {answer['headers']['location']}"
-        if 300 <= status < 400 and "location" in answer["headers"]
-        else ""
-    )
-    # Cut between words: half a secret in the response would not be recognised.
-    excerpt = textwrap.shorten(text[: 10 * EXCERPT_CHARS_MAX], EXCERPT_CHARS_MAX, placeholder=" …")
-    raise ToolError(f"{request.place} answered {status}{where}: {excerpt}", kind=kind)
+def _codec(charset: str | None) -> str:
+    """The codec for a charset. Those for host names take a time that grows with the square of the text."""
+    name = "utf-8" if charset is None else codecs.lookup(charset).name
+    if name in ("idna", "punycode"):
+        raise LookupError(name)
+    return name
 
 
 def _connector(guard: Guard, targets: list[Target]) -> aiohttp.TCPConnector:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, overload
 
@@ -14,10 +14,10 @@ from holdfast.tools.annotations import UNSAID, Annotations
 from holdfast.tools.builtin import builtins
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
-from holdfast.tools.forms import result_text
 from holdfast.tools.guard import Guard
 from holdfast.tools.references import resolved
 from holdfast.tools.remote import RemoteCaller
+from holdfast.tools.results import result_text
 from holdfast.tools.signature import Signature
 
 __all__ = [
@@ -44,7 +44,7 @@ class Tool:
 
     __slots__ = (
         "_signature", "annotations", "bind", "context", "fn", "is_async", "is_plain", "is_remote", "isolated", "name", "runs_in", "spread",
-        "suspends", "takes_callback",
+        "suspends", "takes_callback", "unread",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +69,7 @@ class Tool:
         # it receives a callback URL for a pending result
         self.takes_callback = bool(getattr(fn, _CALLBACK, False))
         self.annotations: Annotations = getattr(fn, _ANNOTATIONS, UNSAID)
+        self.unread: frozenset[str] = frozenset()  # parameters that it takes as `msgspec.Raw` too
         self.is_remote = False  # it runs on another machine, so its files are not here
         # Learnt at run time: a tool that never waits needs no task of its own.
         self.suspends = self.runs_in != "loop"
@@ -157,6 +158,7 @@ class Registry:
         }
         # A server's result must not refer to files of this machine.
         self._all["http_request"].is_remote = True
+        self._all["http_request"].unread = frozenset({"json"})
         self._all["http_request"].annotations = Annotations(destructive=True)  # it may send anything anywhere
         for name in ("log", "echo", "transform", "fail", "sleep"):
             self._all[name].annotations = Annotations(read_only=True, idempotent=True)
@@ -189,6 +191,27 @@ class Registry:
         marks_of = getattr(self._remote, "marks_of", None)
         return found.annotations if marks_of is None else Annotations(*marks_of(*target.split("/", 1)))
 
+    async def learn(self, server: str) -> None:
+        """Ask a server what its tools say about their effects, if it is not known yet and the server can be reached."""
+        learn = getattr(self._remote, "learn", None)
+        if learn is not None:
+            await learn(server)
+
+    @property
+    def has_tasks(self) -> bool:
+        """Whether a call of a remote tool may become a task of its server."""
+        return hasattr(self._remote, "poll")
+
+    async def poll_task(self, url: str) -> tuple[bool, Any]:
+        """Whether the task that an `mcp:` URL names has ended, and its answer; raises ToolError if that is not known."""
+        poll = getattr(self._remote, "poll", None)
+        return (False, None) if poll is None else await _in_our_words(poll(url))
+
+    async def cancel_task(self, url: str) -> None:
+        cancel = getattr(self._remote, "cancel", None)
+        if cancel is not None:
+            await _in_our_words(cancel(url))
+
     async def stop_servers(self) -> None:
         """End the connections to the servers of remote tools, if the caller of remote tools keeps any."""
         stop = getattr(self._remote, "stop", None)
@@ -209,6 +232,16 @@ class Registry:
     def __iter__(self) -> Iterator[Tool]:
         """Those given."""
         return iter(self._tools.values())
+
+
+async def _in_our_words(asking: Awaitable[Any]) -> Any:
+    """What a caller of remote tools answers; its errors have a kind, like those of tools."""
+    try:
+        return await asking
+    except Exception as error:
+        if not isinstance(kind := getattr(error, "kind", None), str):
+            raise
+        raise ToolError(str(error), kind=kind) from None
 
 
 @functools.cache

@@ -25,8 +25,9 @@ from holdfast.errors import (
     LimitExceeded,
     StoreUnavailable,
 )
+from holdfast.execution.large_results import large_head_of
 from holdfast.execution.outputs import Outputs
-from holdfast.plan.answers import TASK_ID_CHARS_MAX, AnswerFailed, head_of, refuse_failure
+from holdfast.plan.answers import TASK_ID_CHARS_MAX, AnswerFailed, refuse_failure
 from holdfast.plan.graph import Call, Plan
 from holdfast.runtime.apart import yield_after
 from holdfast.runtime.clock import Clock
@@ -280,7 +281,7 @@ class Callbacks(Service):
         assert isinstance(node, Call)
         files: Sequence[tuple[str, int]] = ()
         try:
-            _refuse(head_of(answer))
+            _refuse(await large_head_of(answer))
             text = answer if node.answer is None else await outputs.by_rule(node.answer, answer)
             if b'"file_refs"' in text and node.service is None:  # files of a worker are not on this machine
                 text, files = await outputs.with_files(

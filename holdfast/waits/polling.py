@@ -1,7 +1,8 @@
-"""Polls a `poll_url` for the result of a pending call.
+"""Polls a `poll_url` for the result of a pending call; of one that is a task of an MCP server, asks that server.
 
 A poll that finds no result changes nothing. The last poll of a wait decides whether the wait expires. Servers that answer slowly share
-a few places, so that they do not keep other polls from being made.
+a few places, so that they do not keep other polls from being made. If a wait for a task ends in another way, as by a cancel of the run,
+the server is told, a few times if it cannot be reached; it is a courtesy, and no promise outlives the process.
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ import asyncio
 import logging
 from collections import OrderedDict
 from collections.abc import Awaitable, Callable
-from typing import Any, Final
+from typing import Final
 from urllib.parse import urlsplit
 
 from holdfast.engine.events import TimerFired
+from holdfast.execution.large_results import compact, large_head_of
 from holdfast.plan.answers import AnswerFailed, later
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import Door
@@ -21,11 +23,13 @@ from holdfast.runtime.places import Places, Slow
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.runs import Runs
 from holdfast.runtime.service import Service
-from holdfast.store.records import RunRow
+from holdfast.store.base import Store
+from holdfast.store.batch import Batch
+from holdfast.store.records import RunRow, WaitClosed
 from holdfast.tools.failures import ToolError
-from holdfast.tools.guard import Guard
-from holdfast.tools.http import get_json
-from holdfast.values import TERMINAL, RunId, RunNo, decode, encode
+from holdfast.tools.http import get
+from holdfast.tools.registry import Registry
+from holdfast.values import TASK_URL, TERMINAL, NotJson, RunId, RunNo, decode, encode
 from holdfast.waits.tasks import Tasks
 
 log = logging.getLogger("holdfast")
@@ -36,6 +40,8 @@ POLLS_TO_ONE_MAX: Final = 32  # polls at once of one server, or of all slow serv
 QUEUED_SECONDS_LEAST: Final = 0.1
 POLL_AGAIN_SECONDS: Final = 1.0  # doubled each time, during the time that was given back
 QUEUED_MAX: Final = 10_000  # waits whose time in the queue is remembered
+ANSWERED: Final = ("resume", "poll")  # outcomes of waits that got their result
+LET_GO_PAUSE_MAX: Final = 16.0
 SLOW: Final = "slow"  # the queue of all servers whose last poll was slow; no origin has this name
 
 # Deliver a result that a poll found: run, path, attempt, JSON text.
@@ -44,10 +50,20 @@ Deliver = Callable[[RunRow, str, int, bytes], Awaitable[object]]
 
 class Polling(Service):
     def __init__(
-        self, clock: Clock, door: Door, runs: Runs, guard: Guard, deliver: Deliver, *, polls_max: int
+        self,
+        store: Store,
+        clock: Clock,
+        door: Door,
+        runs: Runs,
+        registry: Registry,
+        deliver: Deliver,
+        *,
+        polls_max: int,
     ) -> None:
-        self._clock, self._door, self._runs = clock, door, runs
-        self._guard, self._deliver = guard, deliver
+        self._store, self._clock, self._door, self._runs = store, clock, door, runs
+        self._registry, self._deliver = registry, deliver
+        if registry.has_tasks:
+            door.watchers.append(self._committed)
         self._tasks = Tasks()
         self._polled: dict[tuple[RunNo, str], asyncio.Task[None]] = {}
         self._last_polls: set[tuple[RunNo, str]] = set()  # polls whose failure ends the wait
@@ -99,7 +115,7 @@ class Polling(Service):
                 is_there, answer = await self._poll_further(url, tenant, run_id, (*key, attempt))
             if is_there:
                 row = await self._runs.row_of(run_id, tenant)
-                await self._deliver(row, path, attempt, encode(answer))
+                await self._deliver(row, path, attempt, answer)
             elif key in self._last_polls:
                 await self._expire(await self._runs.row_of(run_id, tenant), path, attempt)
         finally:
@@ -108,7 +124,7 @@ class Polling(Service):
 
     async def _poll_further(
         self, url: str, tenant: str, run_id: RunId, key: tuple[RunNo, str, int]
-    ) -> tuple[bool, Any]:
+    ) -> tuple[bool, bytes]:
         """The wait has expired, but its polls spent some of that time in a queue: continue polling for as long."""
         again = POLL_AGAIN_SECONDS
         left = self._queued.pop(key, 0.0)
@@ -120,25 +136,53 @@ class Polling(Service):
             if is_there:
                 return True, answer
             left += self._queued.pop(key, 0.0)
-        return False, None
+        return False, b""
 
     async def _poll_once(
         self, url: str, tenant: str, run_id: RunId, key: tuple[RunNo, str, int]
-    ) -> tuple[bool, Any]:
+    ) -> tuple[bool, bytes]:
         """Poll once; returns the result if there is one."""
         origin = (tenant, _origin(url))
         asked = self._clock.monotonic()
         async with self._polls.at((tenant, SLOW) if origin in self._slow else origin):
-            began = self._clock.monotonic()
+            began, place = self._clock.monotonic(), url
             try:
-                answer = await get_json(self._guard, url, POLL_SECONDS)
-                return later(answer) is None, answer
+                if url.startswith(TASK_URL):
+                    has_ended, result = await self._registry.poll_task(url)
+                    return has_ended, encode(result)
+                content, place = await get(self._registry.guard, url, POLL_SECONDS)
+                answer = await compact(content)
+                return later(await large_head_of(answer)) is None, answer
+            except NotJson as error:
+                log.info(
+                    "run %s: step %s: %s answered something else than JSON: %s", run_id, key[1], place, error
+                )
+                return False, b""
             except (ToolError, AnswerFailed) as error:
                 log.info("run %s: step %s has no answer at its poll_url yet: %s", run_id, key[1], error)
-                return False, None
+                return False, b""
             finally:
                 self._slow.took(origin, self._clock.monotonic() - began)
                 self._note_queued(key, began - asked)
+
+    def _committed(self, batch: Batch, entries: object, seconds: float) -> None:
+        """Waits that were closed without a result: if one was for a task, its server is told to stop."""
+        for one in batch.closed_waits:
+            if one.kind == "callback" and one.outcome not in ANSWERED:
+                _ = self._tasks.begin(self._let_go, one)
+
+    async def _let_go(self, closed: WaitClosed) -> None:
+        row = await self._store.wait_at(closed.no, closed.path, closed.kind, closed.attempt)
+        url = "" if row is None else decode(row.detail.encode()).get("poll_url", "")
+        pause = POLL_AGAIN_SECONDS
+        while url.startswith(TASK_URL) and pause <= LET_GO_PAUSE_MAX:
+            try:
+                await self._registry.cancel_task(url)
+                return
+            except ToolError as error:
+                log.info("the task of step %s could not be cancelled: %s", closed.path, error)
+            await asyncio.sleep(pause)
+            pause *= 2
 
     def _note_queued(self, key: tuple[RunNo, str, int], seconds: float) -> None:
         if seconds >= QUEUED_SECONDS_LEAST:

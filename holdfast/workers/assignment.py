@@ -10,10 +10,11 @@ import msgspec
 
 from holdfast.errors import NotFound
 from holdfast.store.records import AssignmentRow
-from holdfast.values import RunId, RunNo
+from holdfast.values import Millis, RunId, RunNo
 from holdfast.workers.push import Job
 from holdfast.workers.registry import Worker
 
+LEASE_SECS_LEAST: Final = 0.25  # a shorter one would expire between two heartbeats of a busy worker
 NO_MAX: Final = 2**62  # no run has a number this large, and no store could look it up
 
 Key = tuple[RunNo, str, int]  # run, path, attempt
@@ -31,6 +32,7 @@ class Assignment:
         self.tokens: set[str] = {row.token} if row.token else set()
         self.lease_until = self.call_until = float("inf")
         self.alone_since: float | None = None  # since when there has been no worker for it
+        self.offered_at = Millis(0)
         self.stop_until: float | None = None  # it must stop, and its result is accepted until then
         self.result: asyncio.Future[bytes] | None = None
         self.confirmed: asyncio.Future[None] | None = None  # set when the outcome is durable
@@ -46,6 +48,13 @@ class Assignment:
         """The queue of messages for the worker that holds this job."""
         assert self.job is not None
         return self.job.tenant, f"@{self.row.worker}"
+
+    def lease_secs(self, most: float) -> float:
+        """How long its lease lasts: a third of the timeout of the call at most, so that a worker that ended is noticed in time."""
+        assert self.job is not None
+        if (timeout_ms := self.job.rule.call_timeout_ms) is None:
+            return most
+        return min(most, max(LEASE_SECS_LEAST, timeout_ms / 3_000))
 
     @property
     def is_leased(self) -> bool:

@@ -28,7 +28,7 @@ class Backoff:
         # how often in a row each step found no worker
         self._misses: OrderedDict[tuple[RunNo, str], int] = OrderedDict()
         self._waiting: dict[tuple[str, str], dict[asyncio.Event, None]] = {}  # by tenant and service
-        registry.when_here = self._wake
+        registry.when_here.append(self._wake)
 
     async def wait(self, job: Job) -> None:
         """If the same step has found no worker before, wait for one. There may still be none afterwards."""

@@ -13,7 +13,9 @@ from typing import Final
 from holdfast import limits
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.pulse import Pulse
+from holdfast.tools.failures import ToolError
 from holdfast.workers.assignment import Assignment, Key
+from holdfast.workers.push import NoWorker
 from holdfast.workers.registry import WorkerRegistry
 
 log = logging.getLogger("holdfast")
@@ -29,7 +31,7 @@ class Expiry:
         clock: Clock,
         pulse: Pulse,
         *,
-        fail: Callable[[Assignment, str, str], None],
+        fail: Callable[[Assignment, ToolError], None],
         take_back: Callable[[Assignment], None],
     ) -> None:
         self._jobs, self._registry, self._clock, self._pulse = jobs, registry, clock, pulse
@@ -73,12 +75,11 @@ class Expiry:
         job, row = assignment.job, assignment.row
         assert job is not None
         if assignment.stop_until is not None and assignment.stop_until <= now:
-            self._fail(assignment, f"worker {row.worker} did not stop in time", "cancelled")
+            self._fail(assignment, ToolError(f"worker {row.worker} did not stop in time", kind="cancelled"))
         elif assignment.call_until <= now and assignment.stop_until is None:
             timeout_ms = job.rule.call_timeout_ms or 0
-            self._fail(
-                assignment, f"worker {row.worker} did not respond within {timeout_ms / 1000:g} s", "timeout"
-            )
+            message = f"worker {row.worker} did not respond within {timeout_ms / 1000:g} s"
+            self._fail(assignment, ToolError(message, kind="timeout"))
         elif assignment.lease_until <= now:
             self._lease_expired(assignment)
 
@@ -87,16 +88,13 @@ class Expiry:
         assert job is not None
         log.warning("run %s: the lease of worker %s expired during step %s", job.run_id, row.worker, job.path)
         if assignment.stop_until is not None:
-            self._fail(assignment, f"the lease of worker {row.worker} expired", "cancelled")
+            self._fail(assignment, ToolError(f"the lease of worker {row.worker} expired", kind="cancelled"))
         elif job.only_once:
-            self._fail(
-                assignment,
-                f"the lease of worker {row.worker} expired, and the step must not run twice",
-                "lost",
-            )
+            message = f"the lease of worker {row.worker} expired, and the step must not run twice"
+            self._fail(assignment, ToolError(message, kind="lost"))
         elif row.offers >= limits.now.leases_max:
             message = f"the leases of {row.offers} workers in turn expired ({limits.met('leases_max')})"
-            self._fail(assignment, message, "lost")
+            self._fail(assignment, ToolError(message, kind="lost"))
         else:
             self._take_back(assignment)
 
@@ -108,7 +106,11 @@ class Expiry:
             able[queue] = bool(self._registry.able(*queue, "pull"))
         if able[queue]:
             assignment.alone_since = None
+        elif job.waits:
+            lost = assignment.row.offers
+            self._fail(assignment, NoWorker(f"no worker polls for jobs of {job.service!r} any more", lost))
         elif assignment.alone_since is None:
             assignment.alone_since = now
         elif now - assignment.alone_since >= self._registry.ttl_secs:
-            self._fail(assignment, f"no worker polls for jobs of {job.service!r} any more", "no_worker")
+            message = f"no worker polls for jobs of {job.service!r} any more"
+            self._fail(assignment, ToolError(message, kind="no_worker"))

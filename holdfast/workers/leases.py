@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 import msgspec
 
 from holdfast import limits
-from holdfast.engine.scopes import cancel_grace_ms
+from holdfast.engine.undo import cancel_grace_ms
 from holdfast.errors import EngineClosed, NotFound, Superseded
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.pulse import Pulse
@@ -26,7 +26,7 @@ from holdfast.runtime.writes import Writes
 from holdfast.store.batch import Batch
 from holdfast.store.records import AssignmentRow
 from holdfast.tools.failures import ToolError
-from holdfast.values import RunNo
+from holdfast.values import Millis, RunNo
 from holdfast.workers.assignment import Assignment, Key, Queue
 from holdfast.workers.expiry import SWEEP_SECONDS, Expiry
 from holdfast.workers.pollers import Pollers
@@ -105,6 +105,14 @@ class Assignments:
             return None
         return found.lease_until - self._clock.monotonic()
 
+    def offered(self, tenant: str) -> dict[str, tuple[int, Millis]]:
+        """How many jobs of each service wait for a worker to fetch them, and since when the oldest does."""
+        return {
+            service: (len(jobs), min(each.offered_at for each in jobs.values()))
+            for (owner, service), jobs in self._offered.items()
+            if owner == tenant
+        }
+
     def count(self) -> int:
         return len(self._open)
 
@@ -173,7 +181,7 @@ class Assignments:
         if assignment is None or assignment.result is None:
             return False
         if not assignment.is_leased:
-            self._fail(assignment, "no worker had fetched the job", "cancelled")
+            self._fail(assignment, ToolError("no worker had fetched the job", kind="cancelled"))
         elif assignment.stop_until is None:
             assignment.stop_until = self._clock.monotonic() + cancel_grace_ms() / 1000
             self._to_be_stopped.setdefault(assignment.worker_queue, {})[assignment.key] = assignment
@@ -215,6 +223,7 @@ class Assignments:
     def _offer(self, assignment: Assignment) -> None:
         job = assignment.job
         assert job is not None
+        assignment.offered_at = self._clock.now()
         self._offered.setdefault((job.tenant, job.service), {})[assignment.key] = assignment
         self._wake_pollers(assignment)
         self._expiry.watch(self._clock.monotonic() + SWEEP_SECONDS)
@@ -254,7 +263,7 @@ class Assignments:
     def _begin_lease(self, assignment: Assignment) -> None:
         now = self._clock.monotonic()
         assert assignment.job is not None
-        assignment.lease_until = now + self.lease_secs
+        assignment.lease_until = now + assignment.lease_secs(self.lease_secs)
         if timeout_ms := assignment.job.rule.call_timeout_ms:
             assignment.call_until = now + timeout_ms / 1000
         self._expiry.watch(assignment.due)
@@ -268,7 +277,7 @@ class Assignments:
             assignment.worker = self._registry.worker(job.tenant, row.worker)
         except NotFound:
             assignment.worker = None
-        assignment.lease_until = now + self.lease_secs
+        assignment.lease_until = now + assignment.lease_secs(self.lease_secs)
         if job.rule.call_timeout_ms:
             spent = (self._clock.now() - row.claimed_at) / 1000
             assignment.call_until = now + max(0.0, job.rule.call_timeout_ms / 1000 - spent)
@@ -383,20 +392,21 @@ class Assignments:
         assert job is not None
         _take_out(self._offered, (job.tenant, job.service), assignment.key)
 
-    def _fail(self, assignment: Assignment, message: str, kind: str) -> None:
+    def _fail(self, assignment: Assignment, error: ToolError) -> None:
         """End the attempt without a result."""
         self._withdraw(assignment)
         if assignment.result is not None and not assignment.result.done():
-            assignment.result.set_exception(ToolError(message, kind=kind))
+            assignment.result.set_exception(error)
 
     # ---------------------------------------------------------------------------------------------------- times
 
     def _paused(self, seconds: float) -> None:
         """This process was paused: extend leases by the length of the pause, up to one lease."""
         now = self._clock.monotonic()
-        least, most = now + min(seconds, self.lease_secs), now + self.lease_secs
         for assignment in self._open.values():
             if assignment.lease_until != float("inf"):
+                lease_secs = assignment.lease_secs(self.lease_secs)
+                least, most = now + min(seconds, lease_secs), now + lease_secs
                 assignment.lease_until = min(max(assignment.lease_until + seconds, least), most)
             assignment.call_until += seconds
             if assignment.stop_until is not None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -25,7 +25,7 @@ from holdfast.tools.failures import ToolError
 from holdfast.values import NotJson, RunId, RunNo, encode
 from holdfast.workers.assignment import Assignment, Key, parts_of, unknown
 from holdfast.workers.leases import Assignments
-from holdfast.workers.push import failure_of
+from holdfast.workers.push import Line, failure_of
 from holdfast.workers.registry import Worker, WorkerRegistry
 
 # at the end of a journal, when searching for a result that was accepted before a restart
@@ -121,18 +121,29 @@ class Pull:
         return Fetched([self._shown(each) for each in given], cancel)
 
     async def heartbeat(
-        self, tenant: str, name: str, token: str, progress: Progress | None = None, load: int | None = None
+        self,
+        tenant: str,
+        name: str,
+        token: str,
+        progress: Progress | None = None,
+        load: int | None = None,
+        logs: Sequence[Line] = (),
     ) -> Renewed:
-        """Renew a lease: the worker is still working."""
+        """Renew a lease: the worker is still working. `logs` are lines of the job, kept with its attempt."""
         assignment = self._assignments.leased(await self._key(tenant, name), name, token)
         if assignment.worker is not None:
             self._registry.hear(assignment.worker)
             if load is not None:
                 assignment.worker.says(load)
-        assignment.lease_until = self._clock.monotonic() + self._assignments.lease_secs
+        lease_secs = self._assignments.lease_secs
+        if assignment.job is not None:
+            lease_secs = assignment.lease_secs(lease_secs)
+        assignment.lease_until = self._clock.monotonic() + lease_secs
         if progress is not None and assignment.job is not None:
             assignment.job.context.progress(progress.done, progress.total, progress.message)
-        return Renewed(self._assignments.lease_secs, assignment.stop_until is not None)
+        if assignment.job is not None:
+            assignment.job.keep(logs)
+        return Renewed(lease_secs, assignment.stop_until is not None)
 
     async def complete(
         self,
@@ -142,10 +153,13 @@ class Pull:
         result: Any = None,
         error: str = "",
         error_kind: str | None = None,
+        *,
+        traceback: str | None = None,
+        logs: Sequence[Line] = (),
     ) -> None:
         """Complete a job; the result is durable when this returns. Repeating the call has no further effect. A result
         of type `Raw` is compact JSON text that was checked."""
-        outcome = self._outcome(result, error, error_kind)
+        outcome = self._outcome(result, error, error_kind, traceback)
         said = hashlib.sha256(repr((error_kind, error)).encode())
         said.update(outcome if isinstance(outcome, bytes) else b"")
         digest = said.digest()
@@ -171,6 +185,7 @@ class Pull:
         assignment.digest = digest
         assert assignment.job is not None
         assignment.job.worker = (assignment.row.worker, "", receipt)
+        assignment.job.keep(logs)
         if isinstance(outcome, bytes):
             assignment.result.set_result(outcome)
         else:
@@ -178,9 +193,9 @@ class Pull:
         await asyncio.shield(confirmed)
 
     @staticmethod
-    def _outcome(result: Any, error: str, error_kind: str | None) -> bytes | ToolError:
+    def _outcome(result: Any, error: str, error_kind: str | None, traceback: str | None) -> bytes | ToolError:
         if error:
-            return failure_of(error, error_kind)
+            return failure_of(error, error_kind, traceback)
         if isinstance(result, msgspec.Raw):
             return bytes(result)
         try:
@@ -237,7 +252,7 @@ class Pull:
             body.input,
             body.params,
             job.idempotency_key,
-            self._assignments.lease_secs,
+            assignment.lease_secs(self._assignments.lease_secs),
         )
         return (
             offer if job.traceparent is None else msgspec.structs.replace(offer, traceparent=job.traceparent)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -34,6 +34,10 @@ CALLS_MAX: Final = 1_000  # calls at once, each with a connection
 CALLS_TO_ONE_MAX: Final = 500  # of these, to one worker: a worker that hangs leaves room for the rest
 
 
+Line = tuple[str, str]  # level, or the stream that it was printed to, and text
+LEVELS: Final = frozenset({"debug", "info", "warning", "error", "critical", "stdout", "stderr"})
+
+
 class Job(msgspec.Struct, eq=False):
     """One attempt of a step at a service. `worker` is the id and URL of the worker that performed it, or tried last."""
 
@@ -48,6 +52,7 @@ class Job(msgspec.Struct, eq=False):
     rule: ServiceRule
     context: Context  # for its logs and progress
     only_once: bool = False
+    waits: bool = False  # for a worker, if none serves it
     traceparent: str | None = None
     worker: tuple[str, ...] = ()
     large_body: Callable[[], bytes] | None = None  # makes a large body each time it is sent
@@ -57,6 +62,11 @@ class Job(msgspec.Struct, eq=False):
     @property
     def key(self) -> tuple[RunNo, str, int]:
         return self.no, self.path, self.attempt
+
+    def keep(self, logs: Iterable[Line]) -> None:
+        """Keep lines that the worker logged or printed with the attempt."""
+        for level, text in logs:
+            self.context.printed(level, text)
 
     def body_for(self, worker: Worker) -> bytes:
         """The request body for a worker, including a callback URL if the service supports it and the step sets none."""
@@ -87,6 +97,8 @@ class Answer(msgspec.Struct, gc=False):
     result: Any = msgspec.UNSET
     error: str | msgspec.UnsetType | None = msgspec.UNSET
     error_kind: str | None = None
+    traceback: Any = None  # these two are kept if they are as ours
+    logs: Any = None
 
 
 class WorkerFailed(ToolError):
@@ -95,6 +107,22 @@ class WorkerFailed(ToolError):
 
 class Unreached(ToolError):
     """A worker did not respond; another one may be tried."""
+
+
+class NoWorker(Unreached):
+    """No worker can make the call now, and the call waits for one. `lost` is how many had it and ended before they answered."""
+
+    def __init__(self, message: str, lost: int = 0) -> None:
+        super().__init__(message, kind="no_worker")
+        self.lost = lost
+
+
+class _Gone(ToolError):
+    """A worker had the call, and its registration expired before it answered."""
+
+
+class _Garbled(Broken):
+    """A worker answered, and its response cannot be used."""
 
 
 _answer: Final = msgspec.json.Decoder(Answer).decode
@@ -112,7 +140,8 @@ class Calls:
         """The result of the first worker that succeeds. Raises the error of the last one, or that there is no worker."""
         tried: set[str] = set()
         last: ToolError | None = None
-        answers = 0
+        answers = lost = 0
+        waits = job.waits
         while (worker := self._next(job, tried)) is not None:
             if isinstance(last, WorkerFailed) and job.rule.attempt_delay_ms:
                 await asyncio.sleep(job.rule.attempt_delay_ms / 1000)
@@ -124,17 +153,36 @@ class Calls:
                 if job.only_once and error.kind in ("unknown", "timeout"):
                     raise  # the work may have been done, and must not be repeated
                 last = error
+                if job.waits and self._is_away(worker, job, error):
+                    lost += error.kind != "unsent"
+                    continue
+                waits = False
                 answers += isinstance(error, WorkerFailed) or error.kind == "timeout"
                 if job.rule.max_attempts and answers >= job.rule.max_attempts:
                     break
             else:
                 self._last.pop((job.no, job.path), None)
                 return result
+        message = f"no worker: none is registered and alive for {job.service!r}"
+        if waits:
+            raise NoWorker(message, lost)
         if last is None:
-            raise ToolError(f"no worker: none is registered and alive for {job.service!r}", kind="no_worker")
+            raise ToolError(message, kind="no_worker")
         self._remember(job)
         failed = ToolError if answers else Unreached
-        raise failed(f"all workers failed: {last}"[: limits.now.error_chars_max], kind=last.kind)
+        refused = failed(f"all workers failed: {last}"[: limits.now.error_chars_max], kind=last.kind)
+        refused.traceback_text = last.traceback_text
+        raise refused
+
+    def _is_away(self, worker: Worker, job: Job, error: ToolError) -> bool:
+        """Whether a call failed because its worker is gone, and not because of an answer. It gets no calls until it is back."""
+        is_away = isinstance(error, _Gone) or (
+            error.kind in ("unsent", "unknown") and not isinstance(error, _Garbled)
+        )
+        if is_away:
+            self._registry.unreached(worker)
+            job.context.log(f"worker {worker.id} could not be reached, waiting for a worker: {error}")
+        return is_away
 
     def _next(self, job: Job, tried: set[str]) -> Worker | None:
         """The next worker: the same as in the previous attempt, otherwise by load or in order. Evaluated before each
@@ -168,12 +216,13 @@ class Calls:
             worker.limits.add(limit)
         try:
             async with limit:
-                return await _result(await self._post(worker, job))
+                return await _result(await self._post(worker, job), job)
         except TimeoutError:
             how = f"did not respond within {timeout_ms / 1000:g} s" if timeout_ms else "stopped responding"
-            raise ToolError(f"worker {worker.id} {how}", kind="timeout") from None
+            failed = ToolError if timeout_ms else _Gone
+            raise failed(f"worker {worker.id} {how}", kind="timeout") from None
         except Broken as error:
-            raise Broken(f"worker {worker.id}: {error}") from None
+            raise type(error)(f"worker {worker.id}: {error}") from None
         finally:
             worker.in_flight -= 1
             worker.limits.discard(limit)
@@ -189,16 +238,17 @@ class Calls:
         return await self._poster.post(worker.address, head, job.body_for(worker), fresh=job.only_once)
 
 
-async def _result(text: bytes) -> bytes:
+async def _result(text: bytes, job: Job) -> bytes:
     """The result in a response; raises its failure if it reports one. A large response is read in a separate process."""
     if len(text) <= LARGE_BYTES:
-        return _result_in(text)
+        return _result_in(text, job.keep)
     made = await apart(_result_apart, text)
     said = msgspec.json.decode(made[: made.index(b"\n")], type=_Said)
+    job.keep(said.logs)
     if said.broken is not None:
-        raise Broken(said.broken)
+        raise _Garbled(said.broken)
     if said.failed is not None:
-        raise WorkerFailed(said.failed, kind=said.kind)
+        raise failure_of(said.failed, said.kind, said.traceback)
     return made[made.index(b"\n") + 1 :]
 
 
@@ -208,28 +258,49 @@ class _Said(msgspec.Struct, omit_defaults=True):
     broken: str | None = None
     failed: str | None = None
     kind: str = ""
+    traceback: str | None = None
+    logs: list[Line] = []
 
 
 def _result_apart(text: bytes) -> bytes:
+    logs: list[Line] = []
     try:
-        return written(_Said()) + b"\n" + _result_in(text)
+        result = _result_in(text, logs.extend)
+        return written(_Said(logs=logs)) + b"\n" + result
     except Broken as error:
-        return written(_Said(broken=str(error))) + b"\n"
+        return written(_Said(broken=str(error), logs=logs)) + b"\n"
     except WorkerFailed as error:
-        return written(_Said(failed=str(error), kind=error.kind)) + b"\n"
+        said = _Said(failed=str(error), kind=error.kind, traceback=error.traceback_text, logs=logs)
+        return written(said) + b"\n"
 
 
-def _result_in(text: bytes) -> bytes:
+def _result_in(text: bytes, keep: Callable[[list[Line]], None]) -> bytes:
     try:
         answer = _answer(text)
+        if answer.logs:
+            keep(_lines_in(answer.logs))
         if answer.result is msgspec.UNSET and answer.error is msgspec.UNSET:
             raise NotJson("it has neither `result` nor `error`")
         if not answer.error:
             return encode(None if answer.result is msgspec.UNSET else answer.result)
     except (msgspec.MsgspecError, NotJson, UnicodeDecodeError, RecursionError) as error:
-        raise Broken(f"its response cannot be parsed: {error}") from None
-    raise failure_of(answer.error, answer.error_kind)
+        raise _Garbled(f"its response cannot be parsed: {error}") from None
+    raise failure_of(answer.error, answer.error_kind, answer.traceback)
 
 
-def failure_of(error: str, kind: str | None) -> WorkerFailed:
-    return WorkerFailed(error[: limits.now.error_chars_max], kind=(kind or "worker_error")[:KIND_CHARS_MAX])
+def failure_of(error: str, kind: str | None, traceback: Any = None) -> WorkerFailed:
+    failed = WorkerFailed(error[: limits.now.error_chars_max], kind=(kind or "worker_error")[:KIND_CHARS_MAX])
+    if isinstance(traceback, str) and traceback:
+        failed.traceback_text = traceback
+    return failed
+
+
+def _lines_in(said: Any) -> list[Line]:
+    """Lines in the response of any worker; what has another shape is left out."""
+    found = said if isinstance(said, list) else []
+    lines = [one for one in found if isinstance(one, dict) and isinstance(one.get("message"), str)]
+    return [(_level(one.get("level")), one["message"]) for one in lines[: limits.now.log_lines_max + 1]]
+
+
+def _level(said: Any) -> str:
+    return said if isinstance(said, str) and said in LEVELS else "info"

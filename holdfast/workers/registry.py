@@ -7,6 +7,7 @@ listed, chosen or called. After a restart of the engine, workers that were alive
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Literal
 
@@ -31,6 +32,7 @@ NAME_CHARS_MAX: Final = 200
 LOAD_MAX: Final = 1_000_000_000
 FORGET_SECONDS: Final = 86_400.0  # after this time a stale worker is deleted
 SWEEP_SECONDS: Final = 1.0
+LEFT_MAX: Final = 10_000  # services whose last worker has left
 NO_KEY: Final = ("", "local")  # the key ids of callers that need no key
 
 
@@ -64,7 +66,7 @@ class Worker:
     """One worker. `heard` is the monotonic time of its last heartbeat or request."""
 
     __slots__ = (
-        "address", "beside", "called_back", "heads", "heard", "heard_at", "id", "in_flight", "is_gone", "is_online", "key_id", "kind",
+        "address", "beside", "called_back", "heads", "heard", "heard_at", "id", "in_flight", "is_gone", "is_online", "is_unreached", "key_id", "kind",
         "limits", "load", "name", "place", "services", "tenant",
     )  # fmt: skip
 
@@ -77,6 +79,7 @@ class Worker:
         self.name = (row.id, row.url)
         self.is_online = row.status == "online"
         self.is_gone = False  # it was removed from the registry
+        self.is_unreached = False  # a call did not reach it, and it was not heard from since
         self.load = 0  # as reported by the worker
         self.beside = 0  # the part of `load` that is not from our calls
         self.in_flight = 0
@@ -129,6 +132,7 @@ class Worker:
         self.key_id, self.called_back = said.key_id, said.called_back
         self.kind, self.services, self.address, self.name = said.kind, said.services, said.address, said.name
         self.heard, self.heard_at, self.is_online, self.heads = said.heard, said.heard_at, True, {}
+        self.is_unreached = False
         self.says(0)
 
     def close(self) -> None:
@@ -145,9 +149,11 @@ class WorkerRegistry:
         self._serving: dict[tuple[str, str], dict[str, Worker]] = {}
         self._places = 0
         self._sweep: asyncio.TimerHandle | None = None
+        # when the last worker of a service left; those that only stopped reporting are still known
+        self._left: OrderedDict[tuple[str, str], Millis] = OrderedDict()
         self.when_gone: Callable[[Worker], None] | None = None
         # called when a worker registers, or is heard from again
-        self.when_here: Callable[[Worker], None] | None = None
+        self.when_here: list[Callable[[Worker], None]] = []
 
     def open(self, rows: list[WorkerRow]) -> None:
         """Load the stored workers. One that was online has the time to live to send a heartbeat; one that was offline
@@ -239,12 +245,19 @@ class WorkerRegistry:
 
     def hear(self, worker: Worker) -> None:
         worker.heard, worker.heard_at = self._clock.monotonic(), self._clock.now()
+        was_away = worker.is_unreached or not worker.is_online
+        worker.is_unreached = False
         if not worker.is_online:
             worker.is_online = True
             self._writes.batch.workers.append(worker.row())
             self._writes.soon()
+        if was_away:
             self._is_here(worker)
         self._watch()
+
+    def unreached(self, worker: Worker) -> None:
+        """A call did not reach this worker. It gets no calls until its next heartbeat, which says that it is back."""
+        worker.is_unreached = True
 
     async def forget(self, tenant: str, worker_id: str, *, key_id: str | None = None) -> WorkerView:
         """Remove a worker; returns it as it was."""
@@ -286,7 +299,24 @@ class WorkerRegistry:
     def is_served(self, tenant: str, service: str) -> bool:
         """Whether a live worker, push or pull, offers this service."""
         since = self._clock.monotonic() - self.ttl_secs
-        return any(worker.heard > since for worker in self._serving.get((tenant, service), {}).values())
+        serving = self._serving.get((tenant, service), {}).values()
+        return any(worker.heard > since and not worker.is_unreached for worker in serving)
+
+    def unserved_since(self, tenant: str, service: str) -> Millis | None:
+        """Since when a service has no live worker: when one was last heard from. None if none is remembered."""
+        heard = [worker.heard_at for worker in self._serving.get((tenant, service), {}).values()]
+        if (left := self._left.get((tenant, service))) is not None:
+            heard.append(left)
+        return max(heard, default=None)
+
+    def services(self, tenant: str) -> dict[str, int]:
+        """The services of the registered workers, each with the number of those that are alive."""
+        since = self._clock.monotonic() - self.ttl_secs
+        return {
+            service: sum(worker.heard > since and not worker.is_unreached for worker in serving.values())
+            for (owner, service), serving in self._serving.items()
+            if owner == tenant
+        }
 
     def able(self, tenant: str, service: str, kind: Kind) -> list[Worker]:
         """The live workers of a service, in the order of registration."""
@@ -294,7 +324,11 @@ class WorkerRegistry:
         if not serving:
             return []
         since = self._clock.monotonic() - self.ttl_secs
-        return [worker for worker in serving.values() if worker.heard > since and worker.kind == kind]
+        return [
+            worker
+            for worker in serving.values()
+            if worker.heard > since and worker.kind == kind and not worker.is_unreached
+        ]
 
     # -------------------------------------------------------------------------------------------------- inside
 
@@ -337,12 +371,17 @@ class WorkerRegistry:
         return worker
 
     def _is_here(self, worker: Worker) -> None:
-        if self.when_here is not None:
-            self.when_here(worker)
+        for hear in self.when_here:
+            hear(worker)
 
     def _drop(self, worker: Worker) -> None:
         del self._tenants[worker.tenant][worker.id]
         self._serve_no_more(worker)
+        for service in worker.services:
+            self._left[worker.tenant, service] = self._clock.now()
+            self._left.move_to_end((worker.tenant, service))
+        while len(self._left) > LEFT_MAX:
+            self._left.popitem(last=False)
         worker.is_gone = True
         worker.close()
         if self.when_gone is not None:

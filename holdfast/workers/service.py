@@ -3,7 +3,8 @@
     registry      which workers are registered, alive and loaded
     push          workers that the engine calls
     pull          workers that poll for jobs: poll, heartbeat, complete; uses leases, pollers and expiry
-    backoff       services that have no worker now
+    backoff       calls that fail if a service has no worker, and are repeated
+    outages       services without a worker that steps wait for
 
 Knows which workers are tried first. Push workers come before pull workers: their result arrives a round
 trip earlier, and a worker that cannot be reached costs only the failed call.
@@ -26,12 +27,13 @@ from holdfast.values import TERMINAL, RunNo
 from holdfast.workers.assignment import Key
 from holdfast.workers.backoff import Backoff
 from holdfast.workers.leases import Assignments
+from holdfast.workers.outages import Outages
 from holdfast.workers.pull import Fetched, Progress, Pull, Renewed
-from holdfast.workers.push import Calls, Job, Unreached
-from holdfast.workers.registry import Kind, Offered, WorkerRegistry, WorkerView
+from holdfast.workers.push import Calls, Job, Line, Unreached
+from holdfast.workers.registry import Kind, Offered, Worker, WorkerRegistry, WorkerView
 
 TTL_SECS: Final = 15.0
-LEASE_SECS: Final = 30.0
+LEASE_SECS: Final = 10.0
 
 
 class Workers(Service):
@@ -54,6 +56,10 @@ class Workers(Service):
         self.assignments = Assignments(self.writes, self.registry, clock, self.pulse, lease_secs)
         self.pull = Pull(store, self.assignments, self.registry, clock)
         self._backoff = Backoff(self.registry)
+        self.outages = Outages(self.registry, clock)
+        # Called when a service may have a worker again, to continue the steps that wait for one.
+        self.when_served: Callable[[], None] = lambda: None
+        self.registry.when_here.append(self._is_here)
         self.holds, self.stop, self.forget_job = (
             self.assignments.holds,
             self.assignments.stop,
@@ -91,10 +97,10 @@ class Workers(Service):
 
     async def call(self, job: Job) -> bytes:
         """The result of a job, as JSON text. Raises ToolError if there is no worker, or every worker that tried has
-        failed."""
+        failed; NoWorker if the job waits for a worker and there is none."""
         if self.holds(job.key):
             return await self.assignments.wait(job)
-        if self.registry.is_served(job.tenant, job.service):
+        if job.waits or self.registry.is_served(job.tenant, job.service):
             self._backoff.is_over(job)
         else:
             with self.assignments.at_rest():
@@ -109,10 +115,28 @@ class Workers(Service):
                 job.worker = ()
         return await self.assignments.wait(job)
 
+    def lacks(self, job: Job) -> bool:
+        """Whether a job has to wait, because no worker serves it."""
+        return job.waits and not self.holds(job.key) and not self.is_served(job.tenant, job.service)
+
+    def released(self, job: Job) -> None:
+        """The attempt of a job was given back, and its step waits for a worker. One may have come meanwhile."""
+        self.outages.waits(job.tenant, job.service)
+        if self.is_served(job.tenant, job.service):
+            self.when_served()
+
+    def _is_here(self, worker: Worker) -> None:
+        self.outages.served(worker)
+        self.when_served()
+
     async def _called(self, job: Job) -> bytes:
         """A call of a worker takes no slot from attempts that run here, however long it hangs."""
         with self.assignments.at_rest():
             return await self.calls.call(job)
+
+    def is_served(self, tenant: str, service: str) -> bool:
+        """Whether a live worker serves this service."""
+        return self.registry.is_served(tenant, service)
 
     def is_fetched(self, tenant: str, service: str) -> bool:
         """Whether a job of this service would go directly to pull workers."""
@@ -176,9 +200,15 @@ class Workers(Service):
         return await self.pull.poll(worker, services, limit, wait_secs, leaving, check)
 
     async def job_heartbeat(
-        self, tenant: str, name: str, token: str, progress: Progress | None = None, load: int | None = None
+        self,
+        tenant: str,
+        name: str,
+        token: str,
+        progress: Progress | None = None,
+        load: int | None = None,
+        logs: Sequence[Line] = (),
     ) -> Renewed:
-        return await self.pull.heartbeat(tenant, name, token, progress, load)
+        return await self.pull.heartbeat(tenant, name, token, progress, load, logs)
 
     async def complete(
         self,
@@ -188,8 +218,13 @@ class Workers(Service):
         result: Any = None,
         error: str = "",
         error_kind: str | None = None,
+        *,
+        traceback: str | None = None,
+        logs: Sequence[Line] = (),
     ) -> None:
-        await self.pull.complete(tenant, name, token, result, error, error_kind)
+        await self.pull.complete(
+            tenant, name, token, result, error, error_kind, traceback=traceback, logs=logs
+        )
 
     # --------------------------------------------------------------------------------------------------- counts
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 from pathlib import Path
@@ -21,6 +22,7 @@ SUM = """
   tool: add
   args: {a: "{{inputs.a}}", b: 1}
 """
+GATED = "- {id: s, kind: wait_event, signal_key: go}"
 HELD = """
 - id: first
   tool: note
@@ -279,6 +281,19 @@ def test_inputs_may_come_from_a_file_and_single_ones_stand_over_it(cli: Cli) -> 
 
 
 @pytest.mark.parametrize(
+    ("file", "why"),
+    [("fifo", "is a FIFO"), ("/dev/zero", "is a device"), ("large", "more than 25 MiB"), (".", "directory")],
+)
+def test_inputs_are_read_from_regular_files_of_bounded_size(cli: Cli, file: str, why: str) -> None:
+    os.mkfifo(cli.folder / "fifo")
+    with open(cli.folder / "large", "wb") as large:
+        large.truncate(26 * 2**20)
+    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "--inputs", f"@{file}")
+    assert done.returncode == 2 and f"cannot read the inputs from {file}" in done.stderr
+    assert why in done.stderr
+
+
+@pytest.mark.parametrize(
     "given", [("-i", "a"), ("--inputs", "{"), ("--inputs", "[]"), ("--inputs", "@none.json")]
 )
 def test_inputs_that_cannot_be_read_exit_with_2(cli: Cli, given: tuple[str, str]) -> None:
@@ -322,30 +337,32 @@ def test_an_input_that_is_declared_as_a_string_is_taken_as_it_is(
 # -------------------------------------------------------------------------------------------------------- tools
 
 
-def test_a_run_that_waits_for_a_tool_exits_with_4_and_names_it_and_the_flag(cli: Cli) -> None:
+def waiting_for_its_tool(cli: Cli) -> str:
+    """A run that was accepted in a file whose commands have no such tool."""
+    return str(cli.json("start", cli.flow(SUM), "-i", "a=2", "--detach")["run_id"])
+
+
+def test_a_missing_tool_is_an_error_at_once_and_starts_nothing(cli: Cli) -> None:
     done = cli.run("run", cli.flow(SUM), "-i", "a=2")
-    assert done.returncode == 4
-    run_id = run_id_in(done.stderr)
+    assert done.returncode == 2
+    assert 'unknown tool "add"' in done.stderr
+    assert "tools were looked for in the built-in tools only" in done.stderr
+    assert not (cli.folder / "holdfast.db").exists()
+
+
+def test_a_run_that_waits_for_a_tool_exits_with_4_and_names_it_and_the_flag(cli: Cli) -> None:
+    run_id = waiting_for_its_tool(cli)
+    done = cli.run("run", "--continue", run_id)
+    assert (done.returncode, done.stderr.count("waits for its tool")) == (4, 1)
     assert f"run {run_id} waits for the tool 'add' of step sum" in done.stderr
     assert f"holdfast run --continue {run_id} --tools tools" in done.stderr  # tools.py is in the folder
 
 
 def test_a_run_that_waited_for_a_tool_goes_on_with_it(cli: Cli) -> None:
-    waiting = cli.json("run", cli.flow(SUM), "-i", "a=2")
-    done = cli.run("run", "--continue", waiting["run_id"], "--tools", "tools")
+    run_id = waiting_for_its_tool(cli)
+    assert cli.run("run", "--continue", run_id).returncode == 4
+    done = cli.run("run", "--continue", run_id, "--tools", "tools")
     assert (done.returncode, json.loads(done.stdout)) == (0, {"sum": 3})
-
-
-def test_to_go_on_without_the_tool_says_once_that_it_waits_for_it(cli: Cli) -> None:
-    waiting = cli.json("run", cli.flow(SUM), "-i", "a=2")
-    done = cli.run("run", "--continue", waiting["run_id"])
-    assert (done.returncode, done.stderr.count("waits for its tool")) == (4, 1)
-
-
-def test_a_run_that_goes_on_with_its_tool_does_not_say_that_it_waits(cli: Cli) -> None:
-    waiting = cli.json("run", cli.flow(SUM), "-i", "a=2")
-    done = cli.run("run", "--continue", waiting["run_id"], "--tools", "tools")
-    assert "waits for its tool" not in done.stderr
 
 
 def test_a_run_that_waits_for_a_key_exits_with_4_and_names_who_holds_it(cli: Cli) -> None:
@@ -362,8 +379,9 @@ def test_a_run_that_waits_for_a_key_exits_with_4_and_names_who_holds_it(cli: Cli
 
 def test_a_misspelt_tool_is_met_with_the_one_that_was_perhaps_meant(cli: Cli) -> None:
     done = cli.run("run", cli.flow("- {id: s, tool: ntoe}"), "--tools", "tools")
-    assert done.returncode == 4
-    assert "waits for the tool 'ntoe' of step s; did you mean note?" in done.stderr
+    assert done.returncode == 2
+    assert 'unknown tool "ntoe"' in done.stderr and "did you mean note?" in done.stderr
+    assert "--tools tools" in done.stderr
 
 
 def test_what_can_be_done_is_done_before_a_run_waits_for_a_tool(cli: Cli) -> None:
@@ -375,9 +393,10 @@ def test_what_can_be_done_is_done_before_a_run_waits_for_a_tool(cli: Cli) -> Non
     - {id: slow, tool: flaky, args: {times: 2}, retry: {max_attempts: 3, initial_delay_ms: 20}}
     - {id: here, tool: note, args: {text: here}}
 """
-    data = cli.json("run", cli.flow(steps), "--tools", "tools", "--all-steps")
+    run_id = cli.json("start", cli.flow(steps), "--detach")["run_id"]
+    data = cli.json("run", "--continue", run_id, "--tools", "tools", "--all-steps")
     assert {path: step["status"] for path, step in data["steps"].items() if path != "both"} == {
-        "both[0].missing": "ready",
+        "both[0].missing": "waiting",
         "both[1].slow": "completed",
         "both[2].here": "completed",
     }
@@ -557,13 +576,14 @@ def test_to_go_on_without_a_database_makes_none(cli: Cli) -> None:
 
 
 def test_a_run_can_be_named_by_the_end_of_its_id(cli: Cli) -> None:
-    waiting = cli.json("run", cli.flow(SUM), "-i", "a=2")
+    waiting = cli.json("run", cli.flow(GATED))
+    cli.run("signal", waiting["run_id"], "go", "1")
     done = cli.run("run", "--continue", waiting["run_id"][-8:], "--tools", "tools")
     assert done.returncode == 0
 
 
 def test_last_is_the_newest_run_that_is_open(cli: Cli) -> None:
-    waiting = cli.json("run", cli.flow(SUM), "-i", "a=2")
+    waiting = cli.json("run", cli.flow(GATED))
     cli.run("run", cli.flow(SUM), "-i", "a=2", "--tools", "tools")
     assert cli.json("run", "--continue", "last", "--tools", "tools")["run_id"] == waiting["run_id"]
 
@@ -596,10 +616,10 @@ def test_a_run_that_must_not_survive_a_restart_ends_interrupted(cli: Cli) -> Non
 def test_a_second_process_on_the_same_file_exits_with_2_and_says_what_to_do(cli: Cli) -> None:
     process = cli.start("run", cli.flow(HELD), "--tools", "tools")
     cli.until(process, "at work")
-    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1")
+    done = cli.run("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1", "--wait", "0")
     assert done.returncode == 2
     assert str(process.pid) in done.stderr and "--db" in done.stderr
-    refused = cli.json("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1")
+    refused = cli.json("run", cli.flow(SUM), "--tools", "tools", "-i", "a=1", "--wait", "0")
     assert refused["error"] == "database_in_use"
 
 

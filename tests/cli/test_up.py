@@ -227,7 +227,7 @@ def test_a_server_that_is_not_there_is_told_in_words(cli: Cli) -> None:
 def test_a_guarded_server_wants_a_key(cli: Cli) -> None:
     server = cli.up("--tools", "tools", HOLDFAST_API_KEY=KEY)
     assert server.said["mode"] == "guarded"
-    assert cli.json("runs", "list")["error"] == "unauthorised"
+    assert cli.json("runs", "list", "--server", server.address)["error"] == "unauthorised"
     listed = cli.run("runs", "list", "--json", HOLDFAST_API_KEY=KEY)
     assert json.loads(listed.stdout) == {"items": [], "cursor": None}
 

@@ -108,6 +108,19 @@ async def fails_first(context: Context, value: int) -> int:
 
 
 @tool
+async def fails(context: Context) -> None:
+    _effect(context)
+    raise RuntimeError("it always fails")
+
+
+@tool
+async def cancels_its_run(context: Context) -> None:
+    _effect(context)
+    _asked.append(asyncio.create_task(_holdfast.cancel(context.run_id)))
+    await asyncio.sleep(60)
+
+
+@tool
 async def pad(context: Context, value: int, size: int) -> dict[str, Any]:
     _effect(context)
     await asyncio.sleep(0.002)
@@ -168,7 +181,7 @@ async def makes_file(context: Context, text: str) -> dict[str, Any]:
 
 
 TOOLS: list[Callable[..., Any]] = [
-    add, sync_add, fails_first, pad, killer, blocked, sync_blocked, turn, makes_file,
+    add, sync_add, fails_first, fails, cancels_its_run, pad, killer, blocked, sync_blocked, turn, makes_file,
 ]  # fmt: skip
 
 

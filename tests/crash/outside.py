@@ -89,7 +89,7 @@ class Task(msgspec.Struct):
     together: bool
 
 
-class Letter(NamedTuple):
+class CallbackDelivery(NamedTuple):
     received: Received
     run_id: str
     is_ours: bool
@@ -112,8 +112,8 @@ class Outside:
         self.holds = True  # some answers are kept until a server has died and the next one is there
         self.held: set[str] = set()
         self._let_go = asyncio.Event()
-        self.letters: list[Letter] = []
-        self.crossed: list[str] = []  # letters that came while one with the same id was arriving
+        self.deliveries: list[CallbackDelivery] = []
+        self.crossed: list[str] = []  # deliveries that came while one with the same id was arriving
         self._arriving: Counter[str] = Counter()
         self.url = ""
         self._receiver: web.AppRunner
@@ -338,15 +338,15 @@ class Outside:
     async def _ended(self, request: web.Request) -> web.Response:
         headers = {name.lower(): value for name, value in request.headers.items()}
         one = Received(request.path, headers, await request.read())
-        tries = sum(letter.received.id == one.id for letter in self.letters)
-        taken = bool(tries) or bool(self._rng("letter", one.id).randrange(4))
+        tries = sum(delivery.received.id == one.id for delivery in self.deliveries)
+        taken = bool(tries) or bool(self._rng("delivery", one.id).randrange(4))
         is_ours = headers.get("webhook-signature") == standard_signature(SECRET.encode(), one)
         is_ours &= headers.get("x-hub-signature-256") == hub_signature(SECRET.encode(), one)
         self.crossed += [one.id] * self._arriving[one.id]
         self._arriving[one.id] += 1
         await asyncio.sleep(ARRIVING_SECONDS)
         self._arriving[one.id] -= 1
-        self.letters.append(Letter(one, one.body["run_id"], is_ours, taken))
+        self.deliveries.append(CallbackDelivery(one, one.body["run_id"], is_ours, taken))
         return web.Response(status=204 if taken else 503)
 
 

@@ -57,7 +57,7 @@ def test_a_process_that_is_asked_to_stop_ends_in_good_order(stopped: Stopped) ->
 
 
 def test_open_attempts_are_given_back_with_the_reason_stopping(stopped: Stopped) -> None:
-    released = [row.event[1:] for row in stopped.rows_between if row.event[0] == "attempt_released"]
+    released = [row.event[1:4] for row in stopped.rows_between if row.event[0] == "attempt_released"]
     assert sorted(released) == [["both[0].async", 1, "stopping"], ["both[1].sync", 1, "stopping"]]
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from tests.crash.checker import Row
-from tests.crash.outside import SECRET, Letter, Outside, Said, Server
+from tests.crash.outside import SECRET, CallbackDelivery, Outside, Said, Server
 from tests.crash.waiting_checker import Found, OneRun
 from tests.runtime.receiver import Received
 
@@ -48,14 +48,16 @@ class End:
             self.outside.decided[RUN, "ok"] = [("ada", True)]
         self.log = GOOD_LOG
         self.paths = ["/start"] if name == "r4" else ["/start", "/workflow"]
-        self.outside.letters = [self.letter(path) for path in self.paths]
+        self.outside.deliveries = [self.delivery(path) for path in self.paths]
 
-    def letter(self, path: str, letter_id: str = "msg_1", at: int = 1, *, taken: bool = True) -> Letter:
+    def delivery(
+        self, path: str, delivery_id: str = "msg_1", at: int = 1, *, taken: bool = True
+    ) -> CallbackDelivery:
         raw = json.dumps(self.view).encode()
-        signed = hmac.new(SECRET.encode(), f"{letter_id}.{at}.".encode() + raw, hashlib.sha256).digest()
-        headers = {"webhook-id": letter_id, "webhook-timestamp": str(at)}
+        signed = hmac.new(SECRET.encode(), f"{delivery_id}.{at}.".encode() + raw, hashlib.sha256).digest()
+        headers = {"webhook-id": delivery_id, "webhook-timestamp": str(at)}
         headers["webhook-signature"] = "v1," + base64.b64encode(signed).decode()
-        return Letter(Received(path, headers, raw), RUN, True, taken)
+        return CallbackDelivery(Received(path, headers, raw), RUN, True, taken)
 
     def problems(self) -> list[str]:
         rows = [Row(seq, 0, seq, *both) for seq, both in enumerate(self.events, 1)]
@@ -115,19 +117,19 @@ def spoil_output(end: End) -> None:
 
 
 def spoil_not_told(end: End) -> None:
-    end.outside.letters.pop()
+    end.outside.deliveries.pop()
 
 
 def spoil_two_ids(end: End) -> None:
-    end.outside.letters.append(end.letter("/start", "msg_2"))
+    end.outside.deliveries.append(end.delivery("/start", "msg_2"))
 
 
 def spoil_not_taken(end: End) -> None:
-    end.outside.letters[0] = end.letter("/start", taken=False)
+    end.outside.deliveries[0] = end.delivery("/start", taken=False)
 
 
 def spoil_order(end: End) -> None:
-    end.outside.letters.append(end.letter("/start", at=0))
+    end.outside.deliveries.append(end.delivery("/start", at=0))
 
 
 SPOILS = {

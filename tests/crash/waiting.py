@@ -31,7 +31,7 @@ LEASE_SECS = 20  # after which a job is offered again whose first offer was lost
 STOP_EVERY = 6
 ANSWERS_MAX = 150  # that a server gives before it is killed
 LIFE_SECONDS = 10.0  # of a server, before which its kill does not wait any longer for what it is to fall into
-PATIENCE_SECONDS = 200.0  # with which the end of a run is waited for, and that of its letters
+PATIENCE_SECONDS = 200.0  # with which the end of a run is waited for, and that of its deliveries
 
 
 class Campaign(msgspec.Struct):
@@ -53,7 +53,7 @@ class Campaign(msgspec.Struct):
         return (
             f"seed {self.seed}: {self.kills} kills and {self.stops} stops of a server, runs that wait: {ends}; callbacks: {told}; "
             f"{found.outlived} waits outlived a server, {found.lost} attempts lost, {found.given_up} runs given up, "
-            f"{self.asked_again} requests asked again, {found.letters} final callbacks arrived, {self.scrapes} scrapes, "
+            f"{self.asked_again} requests asked again, {found.deliveries} final callbacks arrived, {self.scrapes} scrapes, "
             f"{self.explained} explanations, {len(self.problems)} problems, {self.seconds:.1f} s"
         )
 
@@ -247,5 +247,5 @@ class Watcher:
                         await asyncio.sleep(0.1)
 
     async def _is_on_its_way(self, run_id: str) -> bool:
-        letters = (await self._server.ask("GET", f"/api/v1/runs/{run_id}/callbacks")).body["items"]
-        return any(letter["status"] == "waiting" for letter in letters)
+        deliveries = (await self._server.ask("GET", f"/api/v1/runs/{run_id}/callbacks")).body["items"]
+        return any(delivery["status"] == "waiting" for delivery in deliveries)

@@ -19,7 +19,7 @@ from holdfast.cli.file import reading
 from holdfast.config import Settings
 from holdfast.ops.doctor import Finding, examine
 from tests.crash.checker import Row, check_log, journals, query_file
-from tests.crash.outside import Letter, Outside
+from tests.crash.outside import CallbackDelivery, Outside
 from tests.crash.processes import Place
 from tests.crash.waiting_flows import Kind, View, kind_of
 
@@ -40,7 +40,7 @@ class Found(msgspec.Struct):
     outlived: int = 0  # waits that were open when their server died, and ended well
     lost: int = 0  # attempts that were at work then
     given_up: int = 0  # runs of a step that was alone at work when a server died, three times over
-    letters: int = 0  # that arrived, each as often as it did
+    deliveries: int = 0  # that arrived, each as often as it did
 
 
 def check(place: Place, outside: Outside, views: list[View], killed_at: list[int]) -> Found:
@@ -49,7 +49,7 @@ def check(place: Place, outside: Outside, views: list[View], killed_at: list[int
     found.problems += _wrong_under_keys(views)
     found.problems += [f"{one} was sent while it was being sent" for one in outside.crossed]
     found.answers = Counter(said.reason for said in outside.said)
-    found.letters = len(outside.letters)
+    found.deliveries = len(outside.deliveries)
     log, by_run = place.log.read_text(), journals(place)
     effects = _effects(place) + outside.jobs
     for view in views:
@@ -108,7 +108,7 @@ class OneRun:
         check_log(self._id, fates, log, self._say)
         self._executions(fates, effects)
         self._answers()
-        self._letters()
+        self._callback_deliveries()
         if self._view["status"] == "failed" and self._view["error"]["kind"] == "lost":
             self._found.given_up += 1
             return
@@ -209,25 +209,26 @@ class OneRun:
     def _of(self, kind: str) -> list[Row]:
         return [row for row in self._rows if row.event[0] == kind]
 
-    # ----------------------------------------------------------------------------------------------------- letters
+    # ----------------------------------------------------------------------------------------------------- deliveries
 
-    def _letters(self) -> None:
-        by_path: dict[str, list[Letter]] = defaultdict(list)
-        for letter in self._outside.letters:
-            if letter.run_id == self._id:
-                by_path[letter.received.path].append(letter)
+    def _callback_deliveries(self) -> None:
+        by_path: dict[str, list[CallbackDelivery]] = defaultdict(list)
+        for delivery in self._outside.deliveries:
+            if delivery.run_id == self._id:
+                by_path[delivery.received.path].append(delivery)
         wanted = {"/start"} | ({"/workflow"} if "on_complete" in self._kind.spec("") else set())
         if by_path.keys() != wanted:
             self._say(f"its end was told at {sorted(by_path)}, and not at {sorted(wanted)}")
         for path, sent in by_path.items():
-            if len({letter.received.id for letter in sent}) != 1:
+            if len({delivery.received.id for delivery in sent}) != 1:
                 self._say(
                     f"its end was told at {path} under several ids: {[one.received.id for one in sent]}"
                 )
-            if not any(letter.taken for letter in sent) or not all(letter.is_ours for letter in sent):
+            if not any(delivery.taken for delivery in sent) or not all(delivery.is_ours for delivery in sent):
                 self._say(f"its end was not taken at {path}, or not signed")
-            if any(letter.received.body != self._view for letter in sent):
+            bodies = [delivery.received.body for delivery in sent]
+            if any(body != {name: self._view.get(name) for name in body} for body in bodies):
                 self._say(f"what was told at {path} is not what is shown")
-            times = [int(letter.received.headers["webhook-timestamp"]) for letter in sent]
+            times = [int(delivery.received.headers["webhook-timestamp"]) for delivery in sent]
             if times != sorted(times):
                 self._say(f"what was told at {path} came out of order: {times}")

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast import InvalidInputs, NotFound, Refused
 from holdfast.deliveries.destinations import DELAYS_SECS, TRYING_SECS
-from holdfast.store.records import Letter
+from holdfast.store.records import CallbackDelivery
 from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT, RunId
 from tests.runtime.receiver import Receiver, hub_signature, receiving, standard_signature
@@ -43,15 +43,15 @@ def telling(*destinations: Any) -> dict[str, Any]:
     return {**DOUBLE, "on_complete": [one if isinstance(one, dict) else {"url": one} for one in destinations]}
 
 
-async def letters(engine: TestEngine, run_id: str) -> list[Letter]:
+async def deliveries(engine: TestEngine, run_id: str) -> list[CallbackDelivery]:
     store = (await engine.open())._engine.store
     row = await store.run_by_id(DEFAULT_TENANT, RunId(run_id))
     assert row is not None
-    return await store.letters_of_run(row.no)
+    return await store.callback_deliveries_of_run(row.no)
 
 
-async def letter(engine: TestEngine, run_id: str) -> Letter:
-    (only,) = await letters(engine, run_id)
+async def delivery(engine: TestEngine, run_id: str) -> CallbackDelivery:
+    (only,) = await deliveries(engine, run_id)
     return only
 
 
@@ -66,7 +66,7 @@ async def test_the_end_of_a_run_is_told_to_whom_its_start_names(
     await engine.advance(seconds=0)
     (told,) = receiver.received
     assert (told.body["run_id"], told.body["status"], told.body["output"]) == (run.id, "completed", 42)
-    assert (await letter(engine, run.id)).outcome == "delivered"
+    assert (await delivery(engine, run.id)).outcome == "delivered"
 
 
 async def test_the_end_of_a_run_is_told_to_whom_its_workflow_names(
@@ -100,7 +100,7 @@ async def test_nobody_is_told_before_the_end(engine: TestEngine, receiver: Recei
     run = await engine.start(spec, final_callback=receiver.url)
     await engine.advance(minutes=59)
     assert receiver.received == []
-    assert await letters(engine, run.id) == []
+    assert await deliveries(engine, run.id) == []
     await engine.advance(minutes=1)
     assert len(receiver.received) == 1
 
@@ -122,10 +122,10 @@ async def test_a_rerun_is_told_to_those_who_were_told_of_the_run(
     assert receiver.received[1].body["rerun_of"] == first.id
 
 
-async def test_a_run_without_destinations_has_no_letter(engine: TestEngine) -> None:
+async def test_a_run_without_destinations_has_no_delivery(engine: TestEngine) -> None:
     run = await engine.start(DOUBLE, {"a": 1})
     await engine.finish(run)
-    assert await letters(engine, run.id) == []
+    assert await deliveries(engine, run.id) == []
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ async def test_an_address_that_nobody_can_be_told_at_starts_no_run(engine: TestE
 # -------------------------------------------------------------------------------------------------- signatures
 
 
-async def test_a_letter_is_signed_with_the_secret_that_the_environment_holds(
+async def test_a_delivery_is_signed_with_the_secret_that_the_environment_holds(
     engine: TestEngine, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CALLBACK_KEY", "s3cret")
@@ -179,13 +179,13 @@ async def test_a_secret_of_standard_webhooks_is_used_as_they_mean_it(
     assert told.headers["x-hub-signature-256"] == hub_signature(secret.encode(), told)
 
 
-async def test_a_letter_without_a_secret_is_not_signed(engine: TestEngine, receiver: Receiver) -> None:
+async def test_a_delivery_without_a_secret_is_not_signed(engine: TestEngine, receiver: Receiver) -> None:
     await engine.run(DOUBLE, {"a": 1}, final_callback=receiver.url)
     await engine.advance(seconds=0)
     assert not {"webhook-signature", "x-hub-signature-256"} & receiver.received[0].headers.keys()
 
 
-async def test_a_letter_whose_secret_is_missing_is_not_sent_and_says_why(
+async def test_a_delivery_whose_secret_is_missing_is_not_sent_and_says_why(
     engine: TestEngine, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("NO_KEY", "it is there at the start")
@@ -195,7 +195,7 @@ async def test_a_letter_whose_secret_is_missing_is_not_sent_and_says_why(
     await engine.finish(run)
     await engine.advance(seconds=0)
     assert receiver.received == []
-    assert "NO_KEY" in (await letter(engine, run.id)).last_error
+    assert "NO_KEY" in (await delivery(engine, run.id)).last_error
     monkeypatch.setenv("NO_KEY", "now it is there")
     await engine.advance(seconds=2)
     assert len(receiver.received) == 1
@@ -234,7 +234,7 @@ async def test_a_secret_that_is_no_key_is_told(
     )
     await engine.finish(run)
     await engine.advance(seconds=0)
-    found = await letter(engine, run.id)
+    found = await delivery(engine, run.id)
     assert "base64" in found.last_error
     assert secret not in found.last_error
 
@@ -242,7 +242,7 @@ async def test_a_secret_that_is_no_key_is_told(
 # ------------------------------------------------------------------------------------------------- tried again
 
 
-def test_a_letter_is_tried_for_three_days_at_growing_distances() -> None:
+def test_a_delivery_is_tried_for_three_days_at_growing_distances() -> None:
     assert DELAYS_SECS[:5] == (1, 5, 30, 120, 480)
     assert sum(DELAYS_SECS) == TRYING_SECS == 3 * 24 * 3600
     assert max(DELAYS_SECS) == 12 * 3600
@@ -256,13 +256,13 @@ async def test_a_receiver_that_is_down_for_an_hour_is_told_when_it_is_back(
     run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
     await engine.finish(run)
     await engine.advance(hours=1)
-    waiting = await letter(engine, run.id)
+    waiting = await delivery(engine, run.id)
     assert (waiting.tries, waiting.outcome) == (7, None)
     assert "was not sent" in waiting.last_error
     receiver.up()
     await engine.advance(hours=2)
     assert receiver.ids == [waiting.id]
-    assert (await letter(engine, run.id)).outcome == "delivered"
+    assert (await delivery(engine, run.id)).outcome == "delivered"
 
 
 async def test_every_try_has_the_same_id_and_says_the_same(engine: TestEngine, receiver: Receiver) -> None:
@@ -283,19 +283,19 @@ async def test_a_receiver_that_is_gone_is_not_asked_again(engine: TestEngine, re
     await engine.finish(run)
     await engine.advance(days=4)
     assert len(receiver.received) == 1
-    assert (await letter(engine, run.id)).outcome == "dead"
+    assert (await delivery(engine, run.id)).outcome == "dead"
 
 
-async def test_a_letter_that_nobody_takes_for_three_days_is_dead(
+async def test_a_delivery_that_nobody_takes_for_three_days_is_dead(
     engine: TestEngine, receiver: Receiver
 ) -> None:
     receiver.down()
     run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
     await engine.finish(run)
     await engine.advance(days=2, hours=23, minutes=59)
-    assert (await letter(engine, run.id)).outcome is None
+    assert (await delivery(engine, run.id)).outcome is None
     await engine.advance(minutes=1, seconds=10)
-    dead = await letter(engine, run.id)
+    dead = await delivery(engine, run.id)
     assert (dead.outcome, dead.tries) == ("dead", len(DELAYS_SECS) + 1)
     receiver.up()
     await engine.advance(days=30)
@@ -308,7 +308,7 @@ async def test_a_large_answer_does_not_matter(engine: TestEngine, receiver: Rece
     await engine.finish(run)
     await engine.advance(hours=1)
     assert len(receiver.received) == 1
-    assert (await letter(engine, run.id)).outcome == "delivered"
+    assert (await delivery(engine, run.id)).outcome == "delivered"
 
 
 async def test_a_secret_in_the_query_of_an_address_is_not_in_the_error(
@@ -318,14 +318,14 @@ async def test_a_secret_in_the_query_of_an_address_is_not_in_the_error(
     run = await engine.start(DOUBLE, {"a": 1}, final_callback=f"{receiver.url}?token=abc123")
     await engine.finish(run)
     await engine.advance(seconds=0)
-    assert "abc123" not in (await letter(engine, run.id)).last_error
+    assert "abc123" not in (await delivery(engine, run.id)).last_error
     assert receiver.received[0].path == "/ended?token=abc123"
 
 
 # ------------------------------------------------------------------------------------------------------- order
 
 
-async def test_letters_to_one_address_of_one_run_go_in_their_order(
+async def test_deliveries_to_one_address_of_one_run_go_in_their_order(
     engine: TestEngine, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KEY", "k")
@@ -333,7 +333,7 @@ async def test_letters_to_one_address_of_one_run_go_in_their_order(
     run = await engine.start(telling(receiver.url, {"url": receiver.url, "secret_env": "KEY"}), {"a": 1})
     await engine.finish(run)
     await engine.advance(minutes=1)
-    first, second = await letters(engine, run.id)
+    first, second = await deliveries(engine, run.id)
     assert receiver.ids == [first.id, first.id, first.id, second.id]
 
 
@@ -345,7 +345,7 @@ async def test_one_destination_that_is_down_does_not_keep_the_others_waiting(
         run = await engine.start(telling(away.url, receiver.url), {"a": 1})
         await engine.finish(run)
         await engine.advance(seconds=0)
-        assert receiver.ids == [(await letters(engine, run.id))[1].id]
+        assert receiver.ids == [(await deliveries(engine, run.id))[1].id]
 
 
 async def test_a_hundred_runs_are_each_told_once(engine: TestEngine, receiver: Receiver) -> None:
@@ -357,7 +357,7 @@ async def test_a_hundred_runs_are_each_told_once(engine: TestEngine, receiver: R
 # ----------------------------------------------------------------------------------------------------- crashes
 
 
-async def test_a_letter_survives_the_end_of_the_process(engine: TestEngine, receiver: Receiver) -> None:
+async def test_a_delivery_survives_the_end_of_the_process(engine: TestEngine, receiver: Receiver) -> None:
     receiver.down()
     run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
     await engine.finish(run)
@@ -387,7 +387,7 @@ async def test_a_run_that_is_interrupted_by_a_restart_is_told(engine: TestEngine
     assert [one.body["status"] for one in receiver.received] == ["interrupted"]
 
 
-async def test_time_in_which_nobody_could_try_does_not_make_a_letter_dead(
+async def test_time_in_which_nobody_could_try_does_not_make_a_delivery_dead(
     engine: TestEngine, receiver: Receiver
 ) -> None:
     receiver.down()
@@ -396,7 +396,7 @@ async def test_time_in_which_nobody_could_try_does_not_make_a_letter_dead(
     engine.close()
     engine.clock.seconds += 30 * 86_400
     await engine.advance(seconds=0)
-    assert (await letter(engine, run.id)).outcome is None
+    assert (await delivery(engine, run.id)).outcome is None
     receiver.up()
     await engine.advance(minutes=1)
     assert len(receiver.received) == 1
@@ -405,12 +405,12 @@ async def test_time_in_which_nobody_could_try_does_not_make_a_letter_dead(
 # ------------------------------------------------------------------------------------------------ dead letters
 
 
-async def dead_one(engine: TestEngine, receiver: Receiver) -> Letter:
+async def dead_one(engine: TestEngine, receiver: Receiver) -> CallbackDelivery:
     receiver.statuses = [410]
     run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
     await engine.finish(run)
     await engine.advance(seconds=0)
-    return await letter(engine, run.id)
+    return await delivery(engine, run.id)
 
 
 async def test_a_dead_letter_that_is_replayed_is_sent_again_under_its_id(
@@ -422,7 +422,7 @@ async def test_a_dead_letter_that_is_replayed_is_sent_again_under_its_id(
     await outbox.replay(DEFAULT_TENANT, dead.id)
     await engine.advance(seconds=2)
     assert receiver.ids == [dead.id] * 3
-    assert (await letter(engine, dead.run_id)).outcome == "delivered"
+    assert (await delivery(engine, dead.run_id)).outcome == "delivered"
 
 
 async def test_a_dead_letter_that_is_discarded_is_not_listed_and_not_sent(
@@ -443,7 +443,7 @@ async def test_only_a_dead_letter_can_be_replayed_or_discarded(
     run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
     await engine.finish(run)
     await engine.advance(seconds=0)
-    outbox, known = (await engine.open())._engine.outbox, await letter(engine, run.id)
+    outbox, known = (await engine.open())._engine.outbox, await delivery(engine, run.id)
     with pytest.raises(Refused, match="delivered"):
         await outbox.replay(DEFAULT_TENANT, known.id)
     with pytest.raises(Refused, match="delivered"):
@@ -451,7 +451,7 @@ async def test_only_a_dead_letter_can_be_replayed_or_discarded(
 
 
 @pytest.mark.parametrize("tenant", [DEFAULT_TENANT, "other"])
-async def test_a_letter_of_another_tenant_is_not_there(
+async def test_a_delivery_of_another_tenant_is_not_there(
     engine: TestEngine, receiver: Receiver, tenant: str
 ) -> None:
     dead = await dead_one(engine, receiver)
@@ -461,7 +461,7 @@ async def test_a_letter_of_another_tenant_is_not_there(
         await outbox.replay(tenant, named)
     with pytest.raises(NotFound):
         await outbox.discard(tenant, named)
-    assert (await letter(engine, dead.run_id)).outcome == "dead"
+    assert (await delivery(engine, dead.run_id)).outcome == "dead"
 
 
 # ---------------------------------------------------------------------------------------------------- the guard
@@ -475,7 +475,7 @@ async def test_a_private_address_is_not_called_where_calls_are_guarded(
     await engine.finish(run)
     await engine.advance(days=4)
     assert receiver.received == []
-    dead = await letter(engine, run.id)
+    dead = await delivery(engine, run.id)
     assert dead.outcome == "dead"
     assert "not a public address" in dead.last_error
 
@@ -508,7 +508,7 @@ async def found_by_doctor(engine: TestEngine) -> list[str]:
     return [problem for name in store.checks() for problem in store.check(name)]
 
 
-async def test_the_doctor_finds_nothing_wrong_with_letters(engine: TestEngine, receiver: Receiver) -> None:
+async def test_the_doctor_finds_nothing_wrong_with_deliveries(engine: TestEngine, receiver: Receiver) -> None:
     spec = {"name": "long", "steps": [{"id": "t", "kind": "timer", "delay_ms": 3_600_000}]}
     await engine.start(spec, final_callback=receiver.url)
     await dead_one(engine, receiver)
@@ -524,7 +524,9 @@ async def test_the_doctor_finds_a_run_whose_end_nobody_will_be_told(
     engine.close()
     with closing(apsw.Connection(str(engine.file))) as db:
         db.execute("DELETE FROM outbox")
-    assert await found_by_doctor(engine) == [f"run {run.id} is completed, has 1 destinations and 0 letters"]
+    assert await found_by_doctor(engine) == [
+        f"run {run.id} is completed, has 1 destinations and 0 deliveries"
+    ]
 
 
 # ------------------------------------------------------------------------------------------------- a store away
@@ -549,7 +551,7 @@ async def test_a_result_that_cannot_be_written_is_written_later_and_not_sent_twi
         other.execute("ROLLBACK")
     await engine.advance(seconds=3)
     assert receiver.ids == [dead.id] * 2
-    assert (await letter(engine, dead.run_id)).outcome == "delivered"
+    assert (await delivery(engine, dead.run_id)).outcome == "delivered"
 
 
 async def test_a_wall_clock_that_is_set_back_does_not_hold_up_deliveries(
@@ -563,7 +565,7 @@ async def test_a_wall_clock_that_is_set_back_does_not_hold_up_deliveries(
     engine.clock.wall_offset_ms -= 5 * 3_600_000
     await engine.advance(seconds=2 * DELAYS_SECS[0] + 1)
     assert len(receiver.received) == 2
-    assert (await letter(engine, run.id)).outcome == "delivered"
+    assert (await delivery(engine, run.id)).outcome == "delivered"
 
 
 async def test_a_wall_clock_that_was_set_back_before_a_restart_does_not_hold_up_deliveries(
@@ -577,7 +579,7 @@ async def test_a_wall_clock_that_was_set_back_before_a_restart_does_not_hold_up_
     await engine.restart()
     await engine.advance(seconds=2 * DELAYS_SECS[0] + 1)
     assert len(receiver.received) == 2
-    assert (await letter(engine, run.id)).outcome == "delivered"
+    assert (await delivery(engine, run.id)).outcome == "delivered"
 
 
 async def test_a_callback_carries_the_time_of_the_wall_clock_after_it_was_set_back(
@@ -589,4 +591,4 @@ async def test_a_callback_carries_the_time_of_the_wall_clock_after_it_was_set_ba
     await engine.advance(seconds=0)
     (told,) = receiver.received
     assert int(told.headers["webhook-timestamp"]) == engine.clock.now() // 1000
-    assert (await letter(engine, run.id)).done_at == engine.clock.now()
+    assert (await delivery(engine, run.id)).done_at == engine.clock.now()

@@ -22,4 +22,4 @@ def test_how_to_add_covers_every_kind_of_extension() -> None:
     assert HOW_TO_ADD is not None
     titles = re.findall(r"^\*\*(.+?)\*\*", HOW_TO_ADD[1], re.MULTILINE)
     assert titles == ["A step kind", "A field of a commit, or a table", "A store", "A trigger kind", "A route",
-                      "A service", "A CLI command", "A built-in tool"]  # fmt: skip
+                      "A screen of the page", "A service", "A CLI command", "A built-in tool"]  # fmt: skip

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,11 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, RunFailed, tool
-from holdfast.execution import large_arguments
+from holdfast.execution import large_arguments, large_results
 from holdfast.runtime.large_arguments import LargeArguments
+from holdfast.tools.results import text_in_pieces
 from holdfast.values import RunNo
+from tests.runtime.served import said, served
 from tests.small_limits import defaults_before_and_after, with_limits
 
 pytestmark = pytest.mark.anyio
@@ -165,6 +168,50 @@ async def test_large_arguments_that_do_not_fit_fail_the_step(
         with pytest.raises(RunFailed) as failed:
             await run.result(timeout=60)
     assert failed.value.error.kind == kind
+
+
+async def test_large_results_are_written_beside_the_event_loop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads = list[int]()
+
+    def noted(value: Any) -> bytes:
+        threads.append(threading.get_ident())
+        return text_in_pieces(value)
+
+    @tool
+    async def wide(count: int) -> list[int]:
+        return list(range(count))
+
+    @tool
+    def thread_wide(count: int) -> list[int]:
+        return list(range(count))
+
+    monkeypatch.setattr(large_results, "text_in_pieces", noted)
+    steps = [{"id": name, "tool": name, "args": {"count": 200_000}} for name in ("wide", "thread_wide")]
+    async with Holdfast(f"sqlite:///{tmp_path}/h.db", tools=[wide, thread_wide]) as hf:
+        output = await (await hf.start({"name": "n", "steps": steps}, {})).result(timeout=60)
+    assert output == {"wide": list(range(200_000)), "thread_wide": list(range(200_000))}
+    assert len(threads) == 2 and threading.get_ident() not in threads
+
+
+async def test_large_json_is_sent_as_it_was_given(tmp_path: Path) -> None:
+    args = {
+        "url": "{{inputs.url}}",
+        "method": "POST",
+        "json": {"rows": "{{inputs.rows}}", "a": "{{inputs.url}}"},
+    }
+    spec = {
+        "name": "n",
+        "inputs": {"rows": {}, "url": {}},
+        "steps": [{"id": "s", "tool": "http_request", "args": args}],
+    }
+    async with served(said("taken")) as server, Holdfast(f"sqlite:///{tmp_path}/h.db") as hf:
+        rows = [[number] for number in range(300_000)]
+        run = await hf.start(spec, {"rows": rows, "url": server.url})
+        assert (await run.result(timeout=60))["s"]["status"] == 200
+    assert server.asked[0].data == {"rows": rows, "a": server.url}
+    assert server.asked[0].headers["content-type"] == "application/json"
 
 
 # ------------------------------------------------------------------------------------------------------------- room

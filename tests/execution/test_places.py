@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast, RunHandle, limits, tool
 from holdfast.deliveries import outbox
 from holdfast.runtime.places import SLOW_SECONDS, Places, Slow
-from holdfast.tools.http import get_json
+from holdfast.tools.http import get
 from holdfast.waits import polling
 from holdfast.workers import push as calls
 from tests.runtime.served import Asked, said, served
@@ -170,9 +170,9 @@ async def test_a_connection_that_is_closed_without_an_answer_is_one_look(
 
     async def counted(guard: Any, url: str, seconds: float) -> Any:
         looks.append(url)
-        return await get_json(guard, url, seconds)
+        return await get(guard, url, seconds)
 
-    monkeypatch.setattr(polling, "get_json", counted)
+    monkeypatch.setattr(polling, "get", counted)
     async with get_server(answer) as url, engine_that_polls(tmp_path, 3_600) as start:
         run = await start(url)
         async with asyncio.timeout(PATIENCE_SECONDS):

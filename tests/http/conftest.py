@@ -94,13 +94,17 @@ async def ask(settings: Settings) -> AsyncIterator[Asker]:
         return a + b
 
     @tool
+    async def fail(n: int) -> None:
+        raise ValueError(f"{n} is refused")
+
+    @tool
     async def hold() -> str:
         holds.began.set()
         await holds.free.wait()
         return "let go"
 
     async with (
-        serving(settings, registry=Registry([add, hold])) as server,
+        serving(settings, registry=Registry([add, fail, hold])) as server,
         aiohttp.ClientSession() as session,
     ):
         for definition in (ADD, HOLD):

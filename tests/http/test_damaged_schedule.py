@@ -12,6 +12,8 @@ import pytest
 
 from holdfast.config import Settings
 from holdfast.http.serve import serving
+from holdfast.ops.doctor import examine
+from holdfast.store.sqlite.store import SqliteStore
 
 pytestmark = pytest.mark.anyio
 
@@ -33,6 +35,48 @@ async def test_a_server_starts_beside_a_webhook_that_cannot_be_read(tmp_path: Pa
     async with serving(settings) as server, aiohttp.ClientSession(server.address) as session:
         assert await _status(session, "POST", "/hooks/a", {}) == 404
         assert await _status(session, "POST", "/hooks/b", {}) == 202
+
+
+CRON = {"workflow": "echo", "trigger": {"kind": "cron", "expression": "0 0 0 * * *"}}
+DAMAGES = {
+    "cut": "UPDATE schedule SET body = substr(body, 1, 20) WHERE id = 'a'",
+    "list": "UPDATE schedule SET body = '[]' WHERE id = 'a'",
+    "rule": "UPDATE schedule SET body = replace(body, '0 0 0 * * *', '0 9 9 9 9 x') WHERE id = 'a'",
+    "cursor": "UPDATE cursor SET body = substr(body, 1, 20) WHERE schedule = 'a'",
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+async def test_a_schedule_that_cannot_be_read_is_shown_as_such_and_can_be_replaced_or_deleted(
+    tmp_path: Path, damage: str
+) -> None:
+    settings = Settings(db=f"sqlite:///{tmp_path / 'h.db'}", port=0)
+    async with serving(settings) as server, aiohttp.ClientSession(server.address) as session:
+        assert await _status(session, "POST", "/api/v1/workflows", ECHO) == 200
+        for name in ("a", "b"):
+            assert await _status(session, "PUT", f"/api/v1/schedules/{name}", CRON) == 201
+    with closing(sqlite3.connect(tmp_path / "h.db")) as damaged, damaged:
+        damaged.execute(DAMAGES[damage])
+    store = SqliteStore(str(tmp_path / "h.db"))
+    await store.open_to_read()
+    findings = {one.check: one.problems for one in await examine(store)}
+    await store.close()
+    assert "the schedule 'a' of tenant default cannot be read" in findings["schedules can be read"][0]
+    async with serving(settings) as server, aiohttp.ClientSession(server.address) as session:
+        async with session.get("/api/v1/schedules") as answer:
+            found = {one["id"]: one["status"] for one in (await answer.json())["items"]}
+        assert found == {"a": "unreadable", "b": "active"}
+        for part in ("", "/next", "/why", "/ledger"):
+            assert await _status(session, "GET", f"/api/v1/schedules/a{part}", None) == 200
+        assert await _status(session, "POST", "/api/v1/schedules/a/pause", {}) == 422
+        assert await _status(session, "PUT", "/api/v1/schedules/a", CRON) == 200
+        async with session.get("/api/v1/schedules/a") as answer:
+            assert (await answer.json())["status"] == "active"
+    with closing(sqlite3.connect(tmp_path / "h.db")) as damaged, damaged:
+        damaged.execute(DAMAGES[damage])
+    async with serving(settings) as server, aiohttp.ClientSession(server.address) as session:
+        assert await _status(session, "DELETE", "/api/v1/schedules/a", None) == 200
+        assert await _status(session, "GET", "/api/v1/schedules/a", None) == 404
 
 
 async def _status(session: aiohttp.ClientSession, method: str, path: str, body: Any) -> int:

@@ -50,7 +50,9 @@ async def dead(ask: Asker, receiver: Receiver) -> dict[str, Any]:
 async def test_what_is_told_is_the_run_as_the_api_shows_it(ask: Asker, receiver: Receiver) -> None:
     run = await ended(ask, final_callback={"url": receiver.url}, labels={"team": "x"}, parent_job_id="p")
     (told,) = receiver.received
-    assert told.body == (await ask("GET", f"/api/v1/runs/{run['run_id']}")).body
+    shown = (await ask("GET", f"/api/v1/runs/{run['run_id']}")).body
+    assert told.body == {name: shown[name] for name in told.body}
+    assert {"run_id", "status", "output", "error", "labels"} <= told.body.keys()
     assert told.headers["content-type"] == "application/json"
 
 
@@ -67,19 +69,23 @@ async def test_a_start_that_is_asked_for_twice_is_told_once(ask: Asker, receiver
 
 async def test_a_run_shows_whom_its_end_is_told(ask: Asker, receiver: Receiver) -> None:
     run = await ended(ask, final_callback_url=receiver.url)
-    (letter,) = (await ask("GET", f"/api/v1/runs/{run['run_id']}/callbacks")).body["items"]
-    assert letter["id"] == receiver.received[0].id
-    assert (letter["run_id"], letter["url"], letter["status"]) == (run["run_id"], receiver.url, "delivered")
-    assert (letter["tries"], letter["last_error"], letter["next_try_at"]) == (1, "", None)
+    (delivery,) = (await ask("GET", f"/api/v1/runs/{run['run_id']}/callbacks")).body["items"]
+    assert delivery["id"] == receiver.received[0].id
+    assert (delivery["run_id"], delivery["url"], delivery["status"]) == (
+        run["run_id"],
+        receiver.url,
+        "delivered",
+    )
+    assert (delivery["tries"], delivery["last_error"], delivery["next_try_at"]) == (1, "", None)
 
 
-async def test_a_letter_on_its_way_says_when_it_is_tried_again(ask: Asker, receiver: Receiver) -> None:
+async def test_a_delivery_on_its_way_says_when_it_is_tried_again(ask: Asker, receiver: Receiver) -> None:
     receiver.statuses = [503] * 10
     run = await ended(ask, final_callback_url=receiver.url)
-    (letter,) = (await ask("GET", f"/api/v1/runs/{run['run_id']}/callbacks")).body["items"]
-    assert (letter["status"], letter["done_at"]) == ("waiting", None)
-    assert letter["next_try_at"] > letter["created_at"]
-    assert "503" in letter["last_error"]
+    (delivery,) = (await ask("GET", f"/api/v1/runs/{run['run_id']}/callbacks")).body["items"]
+    assert (delivery["status"], delivery["done_at"]) == ("waiting", None)
+    assert delivery["next_try_at"] > delivery["created_at"]
+    assert "503" in delivery["last_error"]
 
 
 async def test_a_run_that_is_not_there_has_no_callbacks(ask: Asker) -> None:
@@ -95,25 +101,25 @@ async def test_dead_letters_are_listed_in_pages(ask: Asker, receiver: Receiver) 
 
 
 async def test_a_dead_letter_is_sent_again_under_its_id(ask: Asker, receiver: Receiver) -> None:
-    letter = await dead(ask, receiver)
-    answer = await ask("POST", f"{DEAD}/{letter['id']}/replay")
+    delivery = await dead(ask, receiver)
+    answer = await ask("POST", f"{DEAD}/{delivery['id']}/replay")
     assert (answer.status, answer.body["status"]) == (200, "waiting")
     await rests(ask)
-    assert receiver.ids == [letter["id"]] * 2
+    assert receiver.ids == [delivery["id"]] * 2
     assert (await ask("GET", DEAD)).body["items"] == []
 
 
 async def test_a_dead_letter_is_given_up(ask: Asker, receiver: Receiver) -> None:
-    letter = await dead(ask, receiver)
-    answer = await ask("DELETE", f"{DEAD}/{letter['id']}")
+    delivery = await dead(ask, receiver)
+    answer = await ask("DELETE", f"{DEAD}/{delivery['id']}")
     assert (answer.status, answer.body["status"]) == (200, "discarded")
     assert (await ask("GET", DEAD)).body["items"] == []
-    again = await ask("DELETE", f"{DEAD}/{letter['id']}")
+    again = await ask("DELETE", f"{DEAD}/{delivery['id']}")
     assert (again.status, again.code) == (409, "refused")
 
 
 @pytest.mark.parametrize(("method", "tail"), [("POST", "/replay"), ("DELETE", "")])
-async def test_a_letter_that_is_not_there_is_not_found(ask: Asker, method: str, tail: str) -> None:
+async def test_a_delivery_that_is_not_there_is_not_found(ask: Asker, method: str, tail: str) -> None:
     for name in ("msg_none_0", "%00", "x" * 500):
         assert (await ask(method, f"{DEAD}/{name}{tail}")).status == 404
 
@@ -126,9 +132,9 @@ async def test_a_guarded_server_calls_no_private_address(tmp_path: Path, receive
         async with session.post(f"{server.address}/api/v1/runs", json=body, headers=headers) as answer:
             run = await answer.json()
         await server.services.engine.outbox.rests()
-        (letter,) = await server.services.queries.letters("default", run["run_id"])
+        (delivery,) = await server.services.queries.callback_deliveries("default", run["run_id"])
     assert receiver.received == []
-    assert "not a public address" in letter.last_error
+    assert "not a public address" in delivery.last_error
 
 
 async def test_a_server_that_is_killed_between_end_and_delivery_tells_when_it_is_back(tmp_path: Path) -> None:

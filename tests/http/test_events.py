@@ -17,10 +17,12 @@ from holdfast.http.routes import events as event_routes
 from holdfast.http.serve import serving
 from holdfast.ops.upkeep import retire
 from holdfast.store.feed import BEGINNING, Committed, Cursor, Stretch
+from holdfast.store.sqlite.feed import RowNumber
 from holdfast.tools.registry import Registry
 from holdfast.values import Millis
 from holdfast.views import all_events as history
 from holdfast.views.events import Events
+from holdfast.views.positions import Position
 from tests.http.conftest import Asker
 from tests.http.sse import Heard, listening
 from tests.small_limits import with_limits
@@ -179,7 +181,8 @@ async def test_a_reader_is_told_when_to_come_back_and_where_it_is_before_anythin
     await two(ask)
     async with listening(ask.session, all_of(ask)) as reader:
         head = await reader.response.content.readuntil(b"\n\n")
-    assert head == b"retry: 2000\nid: 3\n\n"
+    assert head.startswith(b"retry: 2000\nid: ")
+    assert opened(ask, head.decode().split()[-1]) == "3"
 
 
 async def test_a_quiet_stream_says_now_and_then_that_it_is_there(
@@ -209,7 +212,7 @@ async def test_the_whole_history_is_told_from_zero(ask: Asker) -> None:
     async with listening(ask.session, all_of(ask, "?from=0")) as reader:
         heard = await reader.take(18)
     assert [one.data["workflow_id"] for one in heard] == [run for run in runs for _ in range(6)]
-    assert [one.id for one in heard[-2:]] == ["8.1", "9"]
+    assert [opened(ask, one.id) for one in heard[-2:]] == ["8.1", "9"]
 
 
 async def test_all_events_go_on_wherever_a_reader_left_off_also_with_the_beginning_in_its_address(
@@ -248,7 +251,7 @@ async def test_who_begins_in_the_middle_hears_the_same_as_who_heard_all(
     for number in (4, 9):
         fresh = history.History(*parts(ask))
         monkeypatch.setattr(ask.serving.services, "history", fresh)
-        at = next(index for index, one in enumerate(whole) if one.id == str(number))
+        at = next(index for index, one in enumerate(whole) if opened(ask, one.id) == str(number))
         async with listening(ask.session, all_of(ask), str(number)) as reader:
             assert await reader.take(29 - at) == whole[at + 1 :]
 
@@ -305,7 +308,7 @@ async def test_events_of_all_runs_are_read_by_cursors_that_only_the_store_unders
     await asyncio.gather(*(two(ask) for _ in range(3)))
     async with listening(ask.session, all_of(ask, "?from=0")) as reader:
         whole = await reader.take(18)
-    assert whole[0].id == "700-0.1" and whole[-1].id == "704-9"
+    assert opened(ask, whole[0].id) == "700-0.1" and opened(ask, whole[-1].id) == "704-9"
     for count in range(1, 18):
         async with listening(ask.session, all_of(ask), whole[count - 1].id) as reader:
             assert await reader.take(18 - count) == whole[count:]
@@ -357,7 +360,8 @@ async def test_what_was_not_asked_for_moves_a_reader_on_all_the_same(
     monkeypatch.setattr(event_routes, "HEARTBEAT_SECS", 0.05)
     async with listening(ask.session, all_of(ask, "?workflow=nothing")) as reader:
         await two(ask)
-        await reader.response.content.readuntil(b"id: 3\n\n")
+        last = ask.serving.services.history.id_of("default", Position(RowNumber(3)))
+        await reader.response.content.readuntil(b"id: %b\n\n" % last.encode())
 
 
 async def test_rows_that_were_deleted_leave_a_gap_that_a_reader_passes_over(
@@ -371,7 +375,26 @@ async def test_rows_that_were_deleted_leave_a_gap_that_a_reader_passes_over(
     async with listening(ask.session, all_of(ask, "?from=0"), "1.1") as reader:
         await two(ask)
         heard = await reader.take(6)
-    assert words(heard) == SIX and heard[-1].id == "12"
+    assert words(heard) == SIX and opened(ask, heard[-1].id) == "12"
+
+
+def opened(ask: Asker, event_id: str, tenant: str = "default") -> str:
+    return str(ask.serving.services.history.position(tenant, event_id))
+
+
+async def test_the_ids_of_all_events_tell_a_tenant_nothing_about_the_others(ask: Asker) -> None:
+    services = ask.serving.services
+    for _ in range(2):
+        await two(ask)
+    async with listening(ask.session, all_of(ask, "?from=0")) as reader:
+        ids = [one.id for one in await reader.take(12)]
+    assert not any(digits.isdecimal() for one in ids for digits in one.split(".")[:1])
+    for text in (ids[-1], "3", "1.1", "-1", "~", ids[-1] + "~" + ids[-1]):
+        with pytest.raises(ValueError, match=r"not a position|number"):
+            services.history.position("other", text)
+    assert str(services.history.position("other", "0")) == "0"
+    assert opened(ask, services.history.id_of("other", Position(RowNumber(3))), "other") == "3"
+    assert opened(ask, "1.1") == "1.1"  # kept by a client of an earlier release
 
 
 async def test_a_tenant_hears_nothing_of_another(ask: Asker) -> None:

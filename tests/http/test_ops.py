@@ -146,11 +146,11 @@ async def test_what_is_open_is_shown_as_it_is_now(ask: Asker) -> None:
 
 async def test_failures_are_counted_apart(ask: Asker) -> None:
     @tool
-    async def fail() -> None:
+    async def refuse() -> None:
         raise ToolError("no")
 
-    ask.serving.services.engine.registry.add(fail)
-    await ask.done(spec={"name": "fails", "steps": [{"id": "f", "tool": "fail"}]})
+    ask.serving.services.engine.registry.add(refuse)
+    await ask.done(spec={"name": "fails", "steps": [{"id": "f", "tool": "refuse"}]})
     found = await counts(ask)
     assert found["holdfast_attempts_finished_total", "failed"] == 1
     assert found["holdfast_runs_finished_total", "failed", "fails"] == 1
@@ -269,7 +269,7 @@ async def test_probes_that_go_well_are_not_worth_a_line(ask: Asker, caplog: pyte
     assert not [one for one in caplog.records if hasattr(one, "request")]
 
 
-# ------------------------------------------------------------------------------------------------- waits, letters
+# ------------------------------------------------------------------------------------------------- waits, deliveries
 
 
 async def test_waits_are_counted_by_kind_and_by_what_ended_them(ask: Asker) -> None:
@@ -306,7 +306,7 @@ async def test_more_waits_than_are_looked_at_in_one_go_are_counted_over_several(
     assert seen[-3:] == [5, 5, 5]
 
 
-async def test_letters_are_counted_by_what_became_of_them(
+async def test_deliveries_are_counted_by_what_became_of_them(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # the one that failed is not tried again meanwhile
@@ -317,7 +317,10 @@ async def test_letters_are_counted_by_what_became_of_them(
             await ask.done(workflow="sum", inputs={"a": 1}, final_callback_url=receiver.url)
             await ask.serving.services.engine.outbox.rests()
         found = await counts(ask)
-    assert found["holdfast_letters_queued_total",] == 3
+    assert found["holdfast_callback_deliveries_queued_total",] == 3
     outcomes = ("delivered", "failed", "dead", "replayed")
-    assert [found["holdfast_letters_tried_total", one] for one in outcomes] == [1, 1, 1, 0]
-    assert (found["holdfast_letters", "waiting"], found["holdfast_letters", "dead"]) == (1, 1)
+    assert [found["holdfast_callback_deliveries_tried_total", one] for one in outcomes] == [1, 1, 1, 0]
+    assert (
+        found["holdfast_callback_deliveries", "waiting"],
+        found["holdfast_callback_deliveries", "dead"],
+    ) == (1, 1)

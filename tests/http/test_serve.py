@@ -81,7 +81,12 @@ async def asked(session: aiohttp.ClientSession, url: str, body: Any = None) -> t
 
 async def test_the_lock_file_says_where_the_server_is(ask: Asker, settings: Settings) -> None:
     database = settings.db.removeprefix("sqlite:///")
-    assert holder_of(database) == {"pid": os.getpid(), "address": ask.serving.address}
+    assert holder_of(database) == {
+        "pid": os.getpid(),
+        "address": ask.serving.address,
+        "socket": f"{database}.sock",
+        "executes": "all",
+    }
 
 
 async def test_a_second_server_on_the_same_file_is_refused_and_told_where_the_first_is(

@@ -19,6 +19,7 @@ import pytest
 from holdfast import Context, Holdfast, RunFailed, tool
 from holdfast.config import Settings
 from holdfast.http.serve import serving
+from holdfast.runtime.rights import Rights
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from tests.http.conftest import Answer, Asker, Holds
@@ -78,7 +79,9 @@ async def ask(settings: Settings) -> AsyncIterator[Asker]:
 
 
 async def key_of(ask: Asker, tenant: str) -> dict[str, str]:
-    made = await ask.serving.services.api_keys.create(tenant, "k", ["read", "run", "resume"])
+    made = await ask.serving.services.api_keys.create(
+        tenant, "k", ["read", "run", "resume"], rights=Rights(skips_gate=True)
+    )
     return {"Authorization": f"Bearer {made.key}"}
 
 

@@ -379,6 +379,23 @@ async def test_a_body_of_25_mib_is_accepted(send: Sender) -> None:
     assert (answer.status, json.loads(answer.body)["inputs"]) == (202, {"a": 1})
 
 
+async def test_a_delivery_is_refused_while_nothing_can_be_written_and_accepted_afterwards(
+    send: Sender,
+) -> None:
+    await send.schedule()
+    file = Path(send.engine.store.path)  # type: ignore[attr-defined]
+    away = file.rename(file.with_name("away"))
+    answer = await send(x_github_delivery="d1")
+    assert answer.status == 503
+    assert json.loads(answer.body)["error"] == "store_gone"
+    away.rename(file)
+    async with asyncio.timeout(60):
+        while (await send.ask("GET", "/readyz")).status != 200:
+            await asyncio.sleep(0.05)
+    assert (await send(x_github_delivery="d1")).status == 202
+    assert len(await send.runs()) == 1
+
+
 async def test_an_unknown_workflow_is_a_row_of_the_ledger_and_500(send: Sender) -> None:
     await send.schedule(workflow="summ")
     answer = await send(x_github_delivery="d1")

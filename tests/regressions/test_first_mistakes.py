@@ -12,7 +12,7 @@ import pytest
 from holdfast import Holdfast, NotFound
 
 
-def test_running_a_file_that_names_a_tool_which_is_nowhere_warns_before_anything_is_done(
+def test_running_a_file_that_names_a_tool_which_is_nowhere_is_refused_before_anything_is_done(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "mine.py").write_text(
@@ -24,9 +24,9 @@ def test_running_a_file_that_names_a_tool_which_is_nowhere_warns_before_anything
     command = [sys.executable, "-m", "holdfast", "run", "a.yaml", "--tools", "mine"]
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     lines = done.stderr.splitlines()
-    warned = next(i for i, line in enumerate(lines) if "a.yaml:4:" in line and "warning" in line)
-    assert "did you mean look_up?" in lines[warned + 1]
-    assert warned < next(i for i, line in enumerate(lines) if "completed" in line)
+    at = next(i for i, line in enumerate(lines) if "a.yaml:4:" in line and "error" in line)
+    assert "did you mean look_up?" in lines[at + 1]
+    assert (done.returncode, "completed" in done.stderr) == (2, False)
 
 
 def test_starting_a_file_that_is_not_there_says_so(tmp_path: Path) -> None:

@@ -193,7 +193,7 @@ async def test_references_that_an_earlier_release_made_durable_fail_their_step_w
         with monkeypatch.context() as earlier:
             earlier.setattr(composed, "LIMIT", 10**12)
             run = await hf.start(definition, inputs_of(definition))
-            await until(run.steps, "ready")
+            await until(run.steps, "waiting")
     async with Holdfast(file, tools=[ignore]) as hf:
         with pytest.raises(RunFailed) as caught:
             await (await hf.run(run.id)).result(timeout=60)

@@ -43,12 +43,18 @@ def test_a_secret_that_a_tool_logs_by_itself_is_redacted(tmp_path: Path, form: s
 
 
 IN_PARTS = """
+import logging
 from holdfast import Context, tool
 
 @tool
 async def here(context: Context, token):
     context.log(token[:9])
     context.log(token[9:])
+
+@tool
+def by_logging(context: Context, token):
+    for part in (token[:9], token[9:]):
+        logging.getLogger("theirs").warning(part)
 
 @tool(isolate="process")
 def apart(context: Context, token):
@@ -77,3 +83,19 @@ async def test_a_secret_that_a_tool_logs_in_two_parts_is_redacted(
         await (await hf.start({"name": "flow", "steps": [step]})).result()
     said = [vars(record)["said"]["message"] for record in caplog.records if record.name == "holdfast.tool"]
     assert said == ["***", "***"]
+
+
+@pytest.mark.anyio
+async def test_a_secret_that_a_tool_gives_to_logging_in_two_parts_is_redacted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setenv("HOLDFAST_SECRET_TOKEN", "correct-horse-battery")
+    (tmp_path / "parts_logged.py").write_text(IN_PARTS)
+    tools = importlib.import_module("parts_logged")
+    step = {"id": "a", "tool": "by_logging", "args": {"token": "{{secrets.TOKEN}}"}}
+    async with Holdfast(f"sqlite:///{tmp_path}/h.db", tools=[tools.by_logging]) as hf:
+        run = await hf.start({"name": "flow", "steps": [step]})
+        await run.result()
+        page = await hf._engine.queries.logs("default", run.id, step=None, level=None, after=0, limit=10)
+    assert [line.text for line in page.items] == ["***", "***"]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from holdfast import RunFailed, run_sync
-from holdfast.tools.forms import result_text
+from holdfast.tools.results import result_text
 from holdfast.values import NotJson
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Client, Forbidden, NotWaiting, SyncClient
-from holdfast.api.types import Letter, Run
+from holdfast.api.types import CallbackDelivery, Run
 from holdfast.errors import AmbiguousTask, InvalidInputs, NotFound, Refused, RunIsOver
 from tests.cli.conftest import Cli, Up
 from tests.runtime.receiver import Receiver, receiving
@@ -187,16 +187,16 @@ def receiver() -> Iterator[Receiver]:
         yield found
 
 
-async def dead(client: Both, receiver: Receiver) -> Letter:
-    """A letter that its receiver does not want, and never will."""
+async def dead(client: Both, receiver: Receiver) -> CallbackDelivery:
+    """A delivery that its receiver does not want, and never will."""
     receiver.statuses = [410]
     run = await client.start(later("never answered"), final_callback=receiver.url)
     await client.cancel(run.run_id)
     end = time.monotonic() + PATIENCE_SECONDS
     while True:
-        page = await client.letters(run.run_id)
+        page = await client.callback_deliveries(run.run_id)
         if page.items and page.items[0].status == "dead":
-            found: Letter = page.items[0]
+            found: CallbackDelivery = page.items[0]
             return found
         assert time.monotonic() < end
         await asyncio.sleep(0.005)
@@ -205,21 +205,21 @@ async def dead(client: Both, receiver: Receiver) -> Letter:
 async def test_dead_letters_are_listed_and_sent_again_under_their_ids(
     client: Both, receiver: Receiver
 ) -> None:
-    letter = await dead(client, receiver)
-    assert letter.id in [one.id for one in (await client.dead_letters(limit=500)).items]
-    assert (await client.replay(letter.id)).status == "waiting"
+    delivery = await dead(client, receiver)
+    assert delivery.id in [one.id for one in (await client.dead_letters(limit=500)).items]
+    assert (await client.replay(delivery.id)).status == "waiting"
     end = time.monotonic() + PATIENCE_SECONDS
-    while (await client.letters(letter.run_id)).items[0].status != "delivered":
+    while (await client.callback_deliveries(delivery.run_id)).items[0].status != "delivered":
         assert time.monotonic() < end
         await asyncio.sleep(0.005)
-    assert receiver.ids == [letter.id] * 2
+    assert receiver.ids == [delivery.id] * 2
     with pytest.raises(Refused):
-        await client.replay(letter.id)
+        await client.replay(delivery.id)
 
 
 async def test_a_dead_letter_that_is_given_up_is_listed_no_more(client: Both, receiver: Receiver) -> None:
-    letter = await dead(client, receiver)
-    assert (await client.discard(letter.id)).status == "discarded"
-    assert letter.id not in [one.id for one in (await client.dead_letters(limit=500)).items]
+    delivery = await dead(client, receiver)
+    assert (await client.discard(delivery.id)).status == "discarded"
+    assert delivery.id not in [one.id for one in (await client.dead_letters(limit=500)).items]
     with pytest.raises(NotFound):
         await client.discard("msg_nobody_0")

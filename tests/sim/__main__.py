@@ -2,6 +2,7 @@
 
 python -m tests.sim --layer pure --seed 42
 python -m tests.sim --layer world --seeds 0:5000 --jobs 2
+python -m tests.sim --layer world-schedules --seeds 0:5000 --occurrences 100000
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ def main() -> int:
     parser.add_argument("--seeds", metavar="A:B", help="run the seeds from A up to B")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, help="end a campaign after this long")
+    parser.add_argument("--occurrences", type=int, help="end a campaign of schedules after this many")
     parser.add_argument("--width", type=int, default=400, help="characters of a line of the trace")
     given = parser.parse_args()
     if given.seed is not None:
@@ -30,7 +32,8 @@ def main() -> int:
     if given.seeds is None:
         parser.error("give --seed N or --seeds A:B")
     first, _, last = given.seeds.partition(":")
-    return campaign(given.layer, range(int(first), int(last)), given.jobs, given.seconds)
+    seeds = range(int(first), int(last))
+    return campaign(given.layer, seeds, given.jobs, given.seconds, given.occurrences)
 
 
 def replay(layer: str, seed: int, width: int) -> int:
@@ -46,9 +49,9 @@ def replay(layer: str, seed: int, width: int) -> int:
     return 0
 
 
-def campaign(layer: str, seeds: range, jobs: int, seconds: float | None) -> int:
+def campaign(layer: str, seeds: range, jobs: int, seconds: float | None, occurrences: int | None) -> int:
     began = time.monotonic()
-    done = run_campaign(layer, seeds, jobs=jobs, seconds=seconds)
+    done = run_campaign(layer, seeds, jobs=jobs, seconds=seconds, occurrences=occurrences)
     rate = done.seeds / max(time.monotonic() - began, 0.001)
     print(
         f"{layer}: {done.seeds} seeds, {rate:.0f}/s,",

@@ -20,9 +20,11 @@ LAYERS: Final[dict[str, Callable[..., Any]]] = {
     "pure": pure.simulate,
     "pure-woven": partial(pure.simulate, kind="woven"),
     "pure-graph": partial(pure.simulate, kind="graph"),
+    "pure-recover": partial(pure.simulate, kind="recover"),
     "world": world.simulate,
     "world-woven": partial(world.simulate, kind="woven"),
     "world-graph": partial(world.simulate, kind="graph"),
+    "world-recover": partial(world.simulate, kind="recover"),
     "world-waits": waits_world.simulate,
     "world-schedules": schedule_world.simulate,
     "races": races.simulate,
@@ -77,6 +79,18 @@ _IN_GRAPHS: Final = (
     "action none", "action that leads nowhere", "default edge after a failure", "error edge after a failure", "timeout edge after a failure",
     "edge after failed calls",
 )  # fmt: skip
+MUST_HAPPEN["pure-recover"] = (
+    "crash", "crash by a step", "crash during commit", "pause with takeover", "fenced", "commit failed", "clock jump",
+    "duplicated answer", "cancel", "graceful close", "visit", "snapshot", "snapshot loaded", "skipped", "caught",
+    "caught by the run", "final steps", "final steps given up", "ends later", "undone", "completed", "failed", "cancelled",
+    "interrupted",
+)  # fmt: skip
+MUST_HAPPEN["world-recover"] = (
+    "crash at a handle", "crash before the commit", "crash after the commit, before anyone knew", "pause",
+    "takeover from a live node", "stale commit refused", "database away", "commit failed", "slow commit", "clock jump",
+    "cancel acknowledged", "graceful close", "snapshot loaded", "skipped", "caught", "caught by the run", "final steps",
+    "ends later", "undone", "end told", "completed", "failed", "cancelled", "interrupted",
+)  # fmt: skip
 MUST_HAPPEN["pure-graph"] = (*MUST_HAPPEN["pure"], *_IN_GRAPHS)
 MUST_HAPPEN["world-graph"] = (
     *MUST_HAPPEN["world"],
@@ -104,9 +118,9 @@ MUST_HAPPEN["world-waits"] = (
     "timer escalate", "timer deadline", "approval answered", "approval denied", "approval expired", "approval cancelled",
     "approval out of time", "approval too late", "approval by one who may not", "approval by whom it was escalated to",
     "signal acknowledged", "signal refused", "signal answered", "signal expired", "signal cancelled", "condition answered",
-    "condition cancelled", "condition expired", "letter delivered", "letter dead", "letter put off", "letter heard again",
-    "letter of a stale node", "signed letter", "receiver fails", "receiver hangs", "receiver heard and could not say so",
-    "receiver wants nothing more", "result of a letter refused", "completed", "failed", "cancelled", "interrupted",
+    "condition cancelled", "condition expired", "delivery delivered", "delivery dead", "delivery put off", "delivery heard again",
+    "delivery of a stale node", "signed delivery", "receiver fails", "receiver hangs", "receiver heard and could not say so",
+    "receiver wants nothing more", "result of a delivery refused", "completed", "failed", "cancelled", "interrupted",
 )  # fmt: skip
 
 
@@ -132,9 +146,14 @@ def try_seed(layer: str, seed: int) -> Outcome:
 
 
 def run_seeds(
-    layer: str, seeds: Iterable[int], *, seconds: float | None = None, first_failure: bool = False
+    layer: str,
+    seeds: Iterable[int],
+    *,
+    seconds: float | None = None,
+    occurrences: float | None = None,
+    first_failure: bool = False,
 ) -> Outcome:
-    """Seeds one after the other, for as long as they may take."""
+    """Seeds one after the other, for as long as they may take, or until so many occurrences of schedules were decided."""
     total, began = Outcome(), time.monotonic()
     for seed in seeds:
         total.add(try_seed(layer, seed))
@@ -142,20 +161,30 @@ def run_seeds(
             break
         if seconds is not None and time.monotonic() - began > seconds:
             break
+        if occurrences is not None and total.counts["occurrences"] >= occurrences:
+            break
     return total
 
 
-def _slice(task: tuple[str, range, float | None]) -> Outcome:
-    return run_seeds(task[0], task[1], seconds=task[2])
+def _slice(task: tuple[str, range, float | None, float | None]) -> Outcome:
+    return run_seeds(task[0], task[1], seconds=task[2], occurrences=task[3])
 
 
-def run_campaign(layer: str, seeds: range, *, jobs: int = 1, seconds: float | None = None) -> Outcome:
+def run_campaign(
+    layer: str,
+    seeds: range,
+    *,
+    jobs: int = 1,
+    seconds: float | None = None,
+    occurrences: float | None = None,
+) -> Outcome:
     """A range of seeds over several processes; each takes every n-th one."""
     if jobs == 1:
-        return run_seeds(layer, seeds, seconds=seconds)
+        return run_seeds(layer, seeds, seconds=seconds, occurrences=occurrences)
     total = Outcome()
     with multiprocessing.get_context("spawn").Pool(jobs) as pool:
-        parts = [(layer, seeds[first::jobs], seconds) for first in range(jobs)]
+        each = None if occurrences is None else occurrences / jobs
+        parts = [(layer, seeds[first::jobs], seconds, each) for first in range(jobs)]
         for part in pool.map(_slice, parts):
             total.add(part)
     return total

@@ -53,11 +53,12 @@ from holdfast.engine.events import (
     RunStarted,
     StepFailed,
     StepSucceeded,
+    Supplied,
     SuspectsTurn,
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.state import Run
+from holdfast.engine.state import LACKS, Run
 from holdfast.values import Error, Millis, RunId, RunNo, canonical, decode
 from tests.sim.workloads import Data, Info, Workload, timeout_of
 
@@ -280,10 +281,20 @@ class Shadow:
         elif isinstance(event, StepFailed):
             call.phase, call.tries, call.kind = "rest", call.tries + 1, event.error.kind
         else:
-            call.phase, call.released, call.is_suspect = "ready", call.released + 1, False
+            call.phase, call.released, call.is_suspect = (
+                "lacks" if event.waits else "ready",
+                call.released + 1,
+                False,
+            )
             self.counts["released"] += 1
         call.in_lane = False
         return False
+
+    def is_supplied(self, path: str) -> bool:
+        """A split decision may start the rest of the steps that were supplied together."""
+        return isinstance(self.event, Continued) or (
+            isinstance(self.event, Supplied) and path in self.event.paths
+        )
 
     def answered(self, path: str, call: Call) -> None:
         """An attempt that was told to stop is gone, whatever it said."""
@@ -311,6 +322,10 @@ class Shadow:
             self.counts["deadline"] += 1
         elif event.timer == "delay":
             del self.waits[event.path]
+        elif event.timer == "worker":
+            lacking = self.calls[event.path]
+            lacking.phase, lacking.tries, lacking.kind = "rest", lacking.tries + 1, "no_worker"
+            self.counts["no worker came"] += 1
         elif event.timer == "grace":
             self.counts["grace over"] += 1
             call = self.calls.get(event.path)
@@ -346,6 +361,15 @@ class Shadow:
                 self.event,
             )
             call.phase = "new"
+        if call.phase == "lacks":
+            hold(
+                self.is_supplied(path),
+                "a step that lacks a tool or worker starts when it is supplied",
+                path,
+                self.event,
+            )
+            self.timers.pop(f"worker {path}", None)
+            call.phase = "ready"
         hold(call.phase in ("new", "ready", "rest"), "a step has one attempt at a time, and none after its outcome",
              path, order.attempt, call.phase)  # fmt: skip
         self.may_start_again(order, call)
@@ -798,6 +822,11 @@ class Shadow:
         mine = {path: call.attempt for path, call in self.calls.items() if call.phase in ("open", "told")}
         theirs = {path: step.attempt for path, step in run.steps.items() if step.state == "running"}
         hold(mine == theirs, "the fold knows which attempts are open", mine, theirs)
+        lacks = {path for path, call in self.calls.items() if call.phase == "lacks"}
+        without = {
+            path for path, step in run.steps.items() if step.state == "waiting" and step.reason in LACKS
+        }
+        hold(lacks == without, "the fold knows which steps lack a tool or worker", lacks, without)
         ready = {path for path, call in self.calls.items() if call.phase in ("ready", "asks")}
         waits = {path for path, call in self.calls.items() if call.phase == "waits"}
         known = {path for path, step in run.steps.items() if step.state == "waiting" and step.reason == "key"}
@@ -890,6 +919,18 @@ class Shadow:
         return fan.next < fan.count
 
     # ------------------------------------------------------------------------------------------------ values
+
+    def phase_of(self, path: str, number: int) -> str:
+        return self.calls[path].phase if self.calls[path].attempt == number else "superseded"
+
+    def follows_an_end(self, path: str) -> bool:
+        """Whether a step runs after a cancel too."""
+        return False
+
+    @property
+    def ends_as_asked(self) -> bool:
+        """Whether a run that was cancelled ended so."""
+        return self.status == "cancelled"
 
     def step(self, path: str, kind: str = "") -> Info:
         info = self.load.steps[parts_of(path)[1]]

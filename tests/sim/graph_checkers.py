@@ -507,6 +507,9 @@ def on_cycles(graph: Data) -> set[str]:
 
 def shadow_of(load: Workload, run_id: str, no: int = 1) -> Shadow:
     """The model that fits a definition's notation."""
+    if load.model is not None:
+        made: Shadow = load.model(load, run_id, no)
+        return made
     return GraphShadow(load, run_id, no) if "nodes" in load.data else Shadow(load, run_id, no)
 
 

@@ -22,7 +22,6 @@ from holdfast.errors import HoldfastError, NotFound, Superseded
 from holdfast.plan.flow import CALL_TIMEOUT_MS
 from holdfast.values import DEFAULT_TENANT, decode
 from holdfast.workers.pull import Offer
-from holdfast.workers.service import LEASE_SECS
 from tests.sim.checkers import Shadow, hold
 from tests.sim.graphs import result_of
 from tests.sim.workloads import KINDS_OF_ERROR, TOOLS
@@ -96,7 +95,7 @@ class Pull:
     def take(self, offer: Offer, asked_at: float) -> None:
         world, now = self.world, self.world.loop.time()
         limit_ms = world.shadow_of(offer.run_id).step(offer.path).data.get("timeout_ms", CALL_TIMEOUT_MS)
-        job = Job(offer, asked_at + LEASE_SECS, asked_at + (limit_ms / 1000 or math.inf))
+        job = Job(offer, asked_at + offer.lease_secs, asked_at + (limit_ms / 1000 or math.inf))
         mark = job.mark
         world.say(f"a worker has fetched {mark}")
         hold(mark in world.starts, "a job is given out only after its start is durable", mark)
@@ -127,8 +126,8 @@ class Pull:
             world.counts["worker fell silent"] += 1
             return
         seconds = rng.choice((0.0, 0.05, 0.7, 4.0, 45.0))
-        if seconds > LEASE_SECS / 2 and rng.random() < 0.7:
-            world.later(LEASE_SECS / 3, partial(self.beat, job))
+        if seconds > job.offer.lease_secs / 2 and rng.random() < 0.7:
+            world.later(job.offer.lease_secs / 3, partial(self.beat, job))
         world.later(seconds, partial(self.answer, job))
         if rng.random() < 0.15:
             world.counts["answered twice"] += 1
@@ -139,7 +138,7 @@ class Pull:
             return
         if (node := self.node()) is not None:
             node.do(self.beat_on(node, job))
-        self.world.later(LEASE_SECS / 3, partial(self.beat, job))
+        self.world.later(job.offer.lease_secs / 3, partial(self.beat, job))
 
     async def beat_on(self, node: SimNode, job: Job) -> None:
         asked_at = self.world.loop.time()
@@ -147,7 +146,7 @@ class Pull:
             await node.engine.dispatch.workers.job_heartbeat(DEFAULT_TENANT, job.offer.id, job.offer.token)
         except HoldfastError:
             return
-        job.until = max(job.until, asked_at + LEASE_SECS)
+        job.until = max(job.until, asked_at + job.offer.lease_secs)
         self.world.counts["lease renewed"] += 1
 
     def answer(self, job: Job) -> None:
@@ -211,7 +210,11 @@ class Pull:
         """Called with each row that is committed, after its shadow has taken it."""
         if isinstance(event, StepSucceeded | StepFailed):
             self.answered.add((shadow.run_id, event.path, event.attempt))
-        elif isinstance(event, AttemptReleased) and shadow.calls[event.path].phase == "ready":
+        elif (
+            isinstance(event, AttemptReleased)
+            and (call := shadow.calls.get(event.path))
+            and call.phase == "ready"
+        ):
             job = self.jobs.get((shadow.run_id, event.path, event.attempt))
             with_worker = job is not None and self.world.loop.time() < job.until
             hold(not with_worker, "what a worker has is not given back", event)

@@ -53,6 +53,7 @@ from tests.sim.graph_checkers import shadow_of
 from tests.sim.graphs import graph_load, result_of
 from tests.sim.keys import Answer, KeyBook, KeyLaw, Name, Told
 from tests.sim.knobs import small_limits
+from tests.sim.recover import recover_load
 from tests.sim.workloads import KINDS_OF_ERROR, Workload, workload
 
 EPOCH_MS: Final = 1_700_000_000_000
@@ -69,6 +70,7 @@ LOADS: Final[dict[str, Callable[[int], Workload]]] = {
     "plain": workload,
     "woven": partial(workload, woven=True),
     "graph": graph_load,
+    "recover": recover_load,
 }
 
 Result = TypeVar("Result")
@@ -336,9 +338,10 @@ class World:
 
 
 def at_once(work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of a coroutine that never waits."""
+    """The result of a coroutine that never waits, except to let others have their turn."""
     try:
-        work.send(None)
+        while work.send(None) is None:
+            pass
     except StopIteration as done:
         result: Result = done.value
         return result

@@ -46,10 +46,14 @@ from tests.sim.workloads import Workload
 from tests.sim.world import SimNode, SimStore, World, to_its_end
 from tests.store.yielding import Yielding
 
-TURNS_MAX: Final = 400_000  # besides those of clocks, sources and folders that are read every few seconds
-TURNS_PER_SECOND: Final = 10
+# More turns than these are a busy loop. As long as there is a deadline, the clock is read each second; a source of these worlds sleeps
+# for a second after each look at its queue, and a folder is read every five. In the longest worlds that is most of what happens.
+TURNS_MAX: Final = 20_000
+TURNS_PER_SECOND: Final = 6
+TURNS_PER_COMMIT: Final = 30
 CALM_SECONDS: Final = 3.0  # after which a process has read its clock since a fault
 STUCK_SECONDS: Final = 30.0
+SLOWEST_READ: Final = 0.5  # of the pace
 DAY_MS: Final = 86_400_000
 KNOBS: Final[Knobs] = (*SMALL, (deciding, "PAGE", (1, 2)), (fires, "BEGUN_AT_ONCE", (1, 2)))
 KINDS: Final = ("webhook", "run", "source", "file")
@@ -74,7 +78,7 @@ class Slow(Yielding):
 
     async def _turns(self) -> None:
         if not self._world.settled and self._random.random() < 0.05:
-            await asyncio.sleep(self._random.choice((0.001, 0.05, 0.5)) * self._world.pace)
+            await asyncio.sleep(self._random.choice((0.001, 0.05, SLOWEST_READ)) * self._world.pace)
         await super()._turns()
 
 
@@ -516,6 +520,8 @@ class ScheduleWorld(World):
         is_calm = is_calm and self.now() >= self.wall_max  # set back, a clock has to come there again
         running = self.running()
         waiting = Counter(name for name, due_at in self.asked_of_tables(WAITING) if due_at <= self.now())
+        # the reads before one event starts, each of which may be slow
+        patience = STUCK_SECONDS + (8 * SLOWEST_READ * self.pace if self.reads_are_slow else 0)
         stuck: dict[str, int] = {}
         for book in self.books.values():
             has_room = not book.limit or running.get(book.id, 0) < book.limit
@@ -528,7 +534,7 @@ class ScheduleWorld(World):
         for name, mark in stuck.items():
             since, was = before.get(name, (now, mark))
             self.stuck[name] = (since if was == mark else now), mark
-            long = is_calm and node is not None and was == mark and now - since > STUCK_SECONDS
+            long = is_calm and node is not None and was == mark and now - since > patience
             is_free = name in self.books or not self.is_paused(name)
             hold(not (long and is_free), "what waits starts when there is room", name, mark, since)
 
@@ -558,7 +564,7 @@ class ScheduleWorld(World):
         if self.loop.errors:
             error = self.loop.errors[0]
             raise Violation(f"no callback fails: {error}") from error.get("exception")
-        turns_max = TURNS_MAX + TURNS_PER_SECOND * self.loop.time()
+        turns_max = TURNS_MAX + TURNS_PER_SECOND * self.loop.time() + TURNS_PER_COMMIT * self.order
         if self.loop.time() > self.faults_until + self.settle_seconds or self.loop.turns > turns_max:
             self.complain()
         return self.is_quiet

@@ -26,8 +26,8 @@ from tests.sim.campaign import (
 # As many as it takes for the rarest class of fault, with a margin; and always the same ones, however fast the machine is.
 # Others are looked at by command: `python -m tests.sim --layer world --seeds 500:5000 --jobs 2`.
 SEEDS = {
-    "pure": 2_000, "pure-woven": 1_500, "pure-graph": 2_000, "races": 3_000, "world": 350, "world-woven": 300,
-    "world-graph": 500, "world-waits": 200,
+    "pure": 2_000, "pure-woven": 1_500, "pure-graph": 2_000, "pure-recover": 1_500, "races": 3_000, "world": 350, "world-woven": 300,
+    "world-graph": 500, "world-recover": 250, "world-waits": 200,
     "world-schedules": 14,
 }  # fmt: skip
 DETERMINISM = """

@@ -1,4 +1,4 @@
-"""What must hold of waits, read off journals and tables. One Book follows one run; Letters follow the outbox.
+"""What must hold of waits, read off journals and tables. One Book follows one run; Deliveries follow the outbox.
 
 A Book folds each row by the product's own rules (other layers hold these against a model) and asks of what the row says
 about waits:

@@ -41,10 +41,10 @@ from holdfast.ops.metrics import Orphans
 from holdfast.runtime.clock import Clock
 from holdfast.signing import Capability, is_signed, opened, webhook_signature
 from holdfast.store.batch import Batch
-from holdfast.store.records import LetterTried
+from holdfast.store.records import CallbackDeliveryTried
 from holdfast.tools.failures import ToolError
 from holdfast.tools.registry import Context
-from holdfast.values import DEFAULT_TENANT, Millis, RunId, decode
+from holdfast.values import DEFAULT_TENANT, Millis, RunId, decode, encode
 from holdfast.views.explain import explain_live
 from holdfast.waits import polling
 from holdfast.waits.callbacks import Resumed
@@ -64,11 +64,11 @@ SHARED_ID: Final = "task-x"  # more than one sender uses it
 SECRET_ENV: Final = "SIM_KEY"
 SECRET: Final = "a key of the simulation"
 PLACES: Final = ("up", "flaky", "down", "gone", "never")
-# Seconds before each further try of a letter: then four times longer each, up to half a day, three days in all.
+# Seconds before each further try of a delivery: then four times longer each, up to half a day, three days in all.
 DELAYS_SECS: Final = (1, 5, 30, 120, 480, 1_920, 7_680, 30_720, 43_200, 43_200, 43_200, 43_200, 43_200, 2_244)
 
 WAITS: Final = "SELECT path, attempt, kind, name, expires_at, resolved_at, outcome FROM wait WHERE run = ? AND kind <> 'key'"
-LETTERS: Final = "SELECT id, run, n, url, tries, due_at, outcome, pos FROM outbox ORDER BY pos"
+DELIVERIES: Final = "SELECT id, run, n, url, tries, due_at, outcome, pos FROM outbox ORDER BY pos"
 EARLY: Final = "SELECT task_id, meant, body, expires_at FROM early_result"
 
 
@@ -94,7 +94,7 @@ class Caller:
 
 
 @dataclass
-class Letter:
+class CallbackDelivery:
     """What a receiver knows of one."""
 
     body: bytes
@@ -106,7 +106,7 @@ class Letter:
 
 
 def clock_of(node: Any) -> Clock:
-    """The clock by which a node sends letters."""
+    """The clock by which a node sends deliveries."""
     clock: Clock = node.engine.outbox.clock
     return clock
 
@@ -114,7 +114,7 @@ def clock_of(node: Any) -> Clock:
 class Receiver:
     def __init__(self, world: WaitWorld) -> None:
         self.world = world
-        self.letters: dict[str, Letter] = {}
+        self.deliveries: dict[str, CallbackDelivery] = {}
         self.down_until = world.rng.choice((0.0, 3.0, 60.0))
 
     async def post(
@@ -125,23 +125,23 @@ class Receiver:
         name, place = headers["webhook-id"], url.partition("//")[2].partition(".")[0]
         world.say(f"{getattr(node, 'name', '?')} tells {url} {name}")
         world.guarded(partial(self.check, node, name, url, headers, content))
-        letter = self.letters.setdefault(name, Letter(content))
-        letter.calls += 1
+        delivery = self.deliveries.setdefault(name, CallbackDelivery(content))
+        delivery.calls += 1
         who = getattr(node, "name", "")
-        letter.at_work[who] += 1
+        delivery.at_work[who] += 1
         try:
-            await self.hear(place, letter, seconds)
-            letter.is_over.add(who)
+            await self.hear(place, delivery, seconds)
+            delivery.is_over.add(who)
         except ToolError as error:
-            letter.failed_at.append(clock_of(node).now())
-            letter.is_over |= {who} if error.kind == "gone" else set()
+            delivery.failed_at.append(clock_of(node).now())
+            delivery.is_over |= {who} if error.kind == "gone" else set()
             raise
         finally:
-            letter.at_work[who] -= 1
-        world.counts["letter heard"] += 1
-        world.counts["letter heard again"] += letter.heard > 1
+            delivery.at_work[who] -= 1
+        world.counts["delivery heard"] += 1
+        world.counts["delivery heard again"] += delivery.heard > 1
 
-    async def hear(self, place: str, letter: Letter, seconds: float) -> None:
+    async def hear(self, place: str, delivery: CallbackDelivery, seconds: float) -> None:
         world, rng = self.world, self.world.rng
         await asyncio.sleep(rng.choice((0.0, 0.01, 1.0)))
         if place == "gone":
@@ -154,7 +154,7 @@ class Receiver:
                 world.counts["receiver hangs"] += 1
                 await asyncio.sleep(seconds)
             raise ToolError("no answer", kind="network")
-        letter.heard += 1
+        delivery.heard += 1
         await asyncio.sleep(rng.choice((0.0, 0.0, 2.0, 20.0)))
         if place == "flaky" and not world.settled and rng.random() < 0.3:
             world.counts["receiver heard and could not say so"] += 1
@@ -171,29 +171,32 @@ class Receiver:
             name,
             told["status"],
         )
-        known = self.letters.get(name)
-        hold(known is None or known.body == content, "a letter says the same each time", name)
+        known = self.deliveries.get(name)
+        hold(known is None or known.body == content, "a delivery says the same each time", name)
         if node is not world.opened:
-            world.counts["letter of a stale node"] += 1
+            world.counts["delivery of a stale node"] += 1
             return
-        rows = {row[0]: row for row in world.letters()}
-        hold(name in rows, "a letter that is told is in the outbox", name)
+        rows = {row[0]: row for row in world.deliveries()}
+        hold(name in rows, "a delivery that is told is in the outbox", name)
         _, run, n, to, tries, due_at, outcome, _ = rows[name]
-        hold((run, to) == (book.run.no, url), "a letter goes where its run says", name, url)
-        hold(outcome is None, "a letter that is over is told no more", name, outcome)
+        hold((run, to) == (book.run.no, url), "a delivery goes where its run says", name, url)
+        hold(outcome is None, "a delivery that is over is told no more", name, outcome)
         latest = max(world.clock_max, clock_of(node).now())
-        hold(due_at <= latest, "a letter is not told before its time", name, due_at, latest)
+        hold(due_at <= latest, "a delivery is not told before its time", name, due_at, latest)
         who = getattr(node, "name", "")
-        hold(known is None or not known.at_work[who], "a letter is told once at a time", name)
+        hold(known is None or not known.at_work[who], "a delivery is told once at a time", name)
         hold(known is None or who not in known.is_over, "who was heard tells it no more", name)
         earlier = [row for row in rows.values() if (row[1], row[3]) == (run, url) and row[2] < n]
         hold(
-            all(row[6] for row in earlier), "letters of a run to one address go in their order", name, earlier
+            all(row[6] for row in earlier),
+            "deliveries of a run to one address go in their order",
+            name,
+            earlier,
         )
         self.check_signed(name, url, headers, content)
         if tries and world.is_calm and limits.now.final_callbacks_max > 2 and outbox.SENDING_TO_ONE_MAX > 1:
             late = min(world.now() - due_at, (world.loop.time() - world.jumped_at) * 1000)
-            hold(late <= LATE_MS_MAX + 1, "a letter is told again when its time has come", name, late)
+            hold(late <= LATE_MS_MAX + 1, "a delivery is told again when its time has come", name, late)
 
     def check_signed(self, name: str, url: str, headers: dict[str, str], content: bytes) -> None:
         if "webhook-signature" not in headers:
@@ -201,8 +204,8 @@ class Receiver:
         at = int(headers["webhook-timestamp"])
         right = headers["webhook-signature"] == webhook_signature(SECRET, name, at, content)
         right = right and is_signed(SECRET, content, headers["X-Hub-Signature-256"])
-        hold(right, "a letter is signed", name, url)
-        self.world.counts["signed letter"] += 1
+        hold(right, "a delivery is signed", name, url)
+        self.world.counts["signed delivery"] += 1
 
 
 class WaitWorld(World):
@@ -242,9 +245,9 @@ class WaitWorld(World):
         first = self.seed // SEEDS_PER_WORKLOAD
         return [waits_load(first + 1000 * more) for more in range(self.rng.choice((1, 2, 3)))]
 
-    def letters(self) -> list[Any]:
+    def deliveries(self) -> list[Any]:
         """The outbox, read to its end: a look that is left half done would keep writers out."""
-        return list(self.anchor.execute(LETTERS))
+        return list(self.anchor.execute(DELIVERIES))
 
     def value(self) -> int:
         self.values += 1
@@ -272,12 +275,16 @@ class WaitWorld(World):
     def crash_rate(self, batch: Batch) -> float:
         """More likely where somebody was just promised something."""
         promises = (
-            batch.opened_waits or batch.early_results or batch.taken_early or batch.letters or batch.tried
+            batch.opened_waits
+            or batch.early_results
+            or batch.taken_early
+            or batch.callback_deliveries
+            or batch.tried
         )
         return 0.15 if promises else 0.02
 
     def refusal(self, batch: Batch) -> BaseException | None:
-        """As in other worlds, and more often where something that was kept is given, or a letter was told."""
+        """As in other worlds, and more often where something that was kept is given, or a delivery was told."""
         was, at = self.refused_last, self.loop.time()
         if batch.taken_early and self.faulty("down", 0.3):
             self.counts["giving what was kept failed"] += 1
@@ -289,7 +296,7 @@ class WaitWorld(World):
             self.refused_at, self.refused_last = at, True
             return RuntimeError("by the simulation: nobody knows")
         if found is None and batch.tried and self.faulty("unknown error", 0.1):
-            self.counts["result of a letter refused"] += 1
+            self.counts["result of a delivery refused"] += 1
             return RuntimeError("by the simulation: nobody knows")
         return found
 
@@ -571,7 +578,7 @@ class WaitWorld(World):
 
     # --------------------------------------------------------------------------------------------------- polls
 
-    async def get_json(self, guard: Any, url: str, seconds: float) -> Any:
+    async def get(self, guard: Any, url: str, seconds: float) -> tuple[bytes, str]:
         """Stands for the product's own, which would open a connection."""
         rng, mark = self.rng, self.polled[url]
         self.looks[mark] += 1
@@ -586,10 +593,10 @@ class WaitWorld(World):
         if chance < 0.3:
             raise ToolError("nothing there", kind="network")
         if chance < 0.6:
-            return {"pending": True, "task_id": "later"}
+            return encode({"pending": True, "task_id": "later"}), url
         value = self.value()
         self.poll_answers[value] = mark
-        return {"success": False, "error": f"no {value}"} if chance < 0.65 else {"v": value}
+        return encode({"success": False, "error": f"no {value}"} if chance < 0.65 else {"v": value}), url
 
     # ------------------------------------------------------------------------------------------------- journals
 
@@ -625,7 +632,7 @@ class WaitWorld(World):
             hold(late <= LATE_MS_MAX + 1, "a due timer fires within a second", late, shadow.event)
 
     def check_table(self, no: int) -> None:
-        """The table of waits says what the journal says, and the outbox has letters of runs that are over, and of no others."""
+        """The table of waits says what the journal says, and the outbox has deliveries of runs that are over, and of no others."""
         book: Book = self.shadows[no]  # type: ignore[assignment]
         told = {
             (path, attempt, kind): (name, until, resolved_at, outcome)
@@ -635,14 +642,14 @@ class WaitWorld(World):
             key: (wait.name, wait.until, wait.resolved_at, wait.outcome) for key, wait in book.waits.items()
         }
         hold(told == mine, "the table of waits is that of the journal", told, mine)
-        letters = [row[2:4] for row in self.letters() if row[1] == no]
+        deliveries = [row[2:4] for row in self.deliveries() if row[1] == no]
         due = [(n, one.url) for n, one in enumerate(book.run.destinations)] if book.over else []
         hold(
-            letters == due,
-            "a run that is over has a letter for each destination",
+            deliveries == due,
+            "a run that is over has a delivery for each destination",
             no,
             book.status,
-            letters,
+            deliveries,
             due,
         )
 
@@ -673,13 +680,13 @@ class WaitWorld(World):
         ]
         hold(not given, "an answer that was kept for its pause is given once", given)
 
-    def check_tried(self, tried: LetterTried) -> None:
+    def check_tried(self, tried: CallbackDeliveryTried) -> None:
         if tried.outcome is None and tried.was is None:
-            (name,) = (row[0] for row in self.letters() if row[7] == tried.pos)
+            (name,) = (row[0] for row in self.deliveries() if row[7] == tried.pos)
             since = tried.due_at - DELAYS_SECS[tried.tries - 1] * 1000
-            failed = any(0 <= since - at <= TICKS_MS for at in self.receiver.letters[name].failed_at)
-            hold(failed, "a letter is tried again after 1 s, 5 s, 30 s and then later", tried)
-            self.counts["letter put off"] += 1
+            failed = any(0 <= since - at <= TICKS_MS for at in self.receiver.deliveries[name].failed_at)
+            hold(failed, "a delivery is tried again after 1 s, 5 s, 30 s and then later", tried)
+            self.counts["delivery put off"] += 1
         elif tried.outcome == "dead":
             self.counts["dead letter"] += 1
 
@@ -755,7 +762,7 @@ class WaitWorld(World):
         """The machine sleeps until the next thing is due."""
         dues = [at for book in self.open_books() for at in book.run.timers.values()]
         first: dict[tuple[int, str], Millis] = {}  # of each run and address: the others wait for it
-        for _, run, _, url, _, due_at, outcome, _ in self.letters():
+        for _, run, _, url, _, due_at, outcome, _ in self.deliveries():
             if outcome is None:
                 first.setdefault((run, url), due_at)
         dues += first.values()
@@ -764,21 +771,24 @@ class WaitWorld(World):
             self.jump(min(dues) - self.now() + 1)
 
     def is_over(self) -> bool:
-        return super().is_over() and self.is_drained and all(row[6] for row in self.letters())
+        return super().is_over() and self.is_drained and all(row[6] for row in self.deliveries())
 
     def finish(self) -> None:
         super().finish()
-        rows = {row[0]: row for row in self.letters()}
+        rows = {row[0]: row for row in self.deliveries()}
         for name, _, _, url, tries, _, outcome, _ in rows.values():
-            known = self.receiver.letters.get(name, Letter(b""))
+            known = self.receiver.deliveries.get(name, CallbackDelivery(b""))
             place = url.partition("//")[2].partition(".")[0]
-            self.counts[f"letter {outcome}"] += 1
+            self.counts[f"delivery {outcome}"] += 1
             if outcome == "delivered":
-                hold(known.heard, "a letter that is delivered was heard", name, url)
+                hold(known.heard, "a delivery that is delivered was heard", name, url)
             else:
                 enough = place == "gone" or tries == len(DELAYS_SECS) + 1
                 hold(
-                    outcome == "dead" and enough, "a letter is given up when it was tried enough", name, tries
+                    outcome == "dead" and enough,
+                    "a delivery is given up when it was tried enough",
+                    name,
+                    tries,
                 )
         for value, mark in self.poll_answers.items():
             book = self.books[mark[0]]
@@ -801,7 +811,7 @@ def connections_of(world: WaitWorld) -> Iterator[None]:
     """The world's own receivers and pages in place of the network."""
     with (
         mock.patch.object(outbox, "post", world.receiver.post),
-        mock.patch.object(polling, "get_json", world.get_json),
+        mock.patch.object(polling, "get", world.get),
         mock.patch.dict(os.environ, {SECRET_ENV: SECRET}),
     ):
         yield

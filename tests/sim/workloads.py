@@ -80,6 +80,7 @@ class Workload:
     inputs: Data
     steps: dict[str, Info]
     whole: Resolved
+    model: Any = None  # the class of its checker, if it is not that of its notation
 
     @property
     def timeout_ms(self) -> int | None:

@@ -70,7 +70,7 @@ FAULTS: Final = (
 )  # fmt: skip
 HARMLESS: Final = frozenset({"cancel", "late answers", "clock jump"})
 AT_A_HANDLE: Final = ("crash", "pause", "clock jump", "late answers", "cancel", "close", "down")
-RERUNS: Final = {"woven": (0, 1, 2), "graph": (1, 2, 4), "waits": (0,)}
+RERUNS: Final = {"woven": (0, 1, 2), "graph": (1, 2, 4), "waits": (0,), "recover": (0,)}
 LATE_MS_MAX: Final = 1_000  # a due timer fires within a second, also after the clock was set
 SEEDS_PER_WORKLOAD: Final = 5
 
@@ -830,13 +830,14 @@ class World:
         if node is not self.opened:
             self.counts["late start of a stale node"] += 1
             return
-        hold(run_id not in self.cancelled, "after a cancel is acknowledged no attempt begins", mark)
+        may_begin = run_id not in self.cancelled or self.shadow_of(run_id).follows_an_end(path)
+        hold(may_begin, "after a cancel is acknowledged no attempt begins", mark)
         self.check_wanted(run_id, path, number, args)
 
     def check_wanted(self, run_id: str, path: str, number: int, args: dict[str, Any]) -> None:
         """The run waits for this attempt, and handler it what it should."""
         shadow = self.shadow_of(run_id)
-        phase = shadow.calls[path].phase if shadow.calls[path].attempt == number else "superseded"
+        phase = shadow.phase_of(path, number)
         hold(phase == "open", "an attempt begins only while the run waits for it", run_id, path, phase)
         if isinstance(shadow, GraphShadow):
             args = shadow.unspread(path, args)
@@ -853,8 +854,8 @@ class World:
         for run_id, no in self.started.items():
             hold(self.shadows[no].run_id == run_id, "what was acknowledged is there", run_id)
         for run_id in self.cancelled:
-            status = self.shadow_of(run_id).status
-            hold(status == "cancelled", "an acknowledged cancel ends a run cancelled", run_id, status)
+            shadow = self.shadow_of(run_id)
+            hold(shadow.ends_as_asked, "an acknowledged cancel ends a run cancelled", run_id, shadow.status)
         for no, shadow in self.shadows.items():
             self.check_stored(node.store, RunNo(no), shadow)
             self.counts.update(shadow.counts)

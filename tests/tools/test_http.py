@@ -17,7 +17,7 @@ from holdfast.errors import ServerUnreachable
 from holdfast.sdk.connection import Connection
 from holdfast.tools.failures import ArgumentMismatch
 from holdfast.tools.guard import AddressRefused, Guard
-from holdfast.tools.http import get_json, post
+from holdfast.tools.http import get, post
 from holdfast.tools.registry import Registry
 from holdfast.values import RunId
 from tests.ports import free_port
@@ -103,6 +103,34 @@ def test_an_answer_in_text_is_text() -> None:
 def test_an_answer_that_is_neither_is_base64() -> None:
     found, _ = saying(answer(b"\xff\x00", "200 OK", "image/png"))
     assert (found["body"], found["encoding"]) == ("/wA=", "base64")
+
+
+@pytest.mark.parametrize("charset", ["punycode", "idna", "no-such-charset"])
+def test_an_answer_in_a_charset_that_is_not_for_text_is_base64(charset: str) -> None:
+    """Reading punycode takes minutes for a megabyte."""
+    found, _ = saying(answer(b"a" * 300_000, "200 OK", f"text/plain; charset={charset}"))
+    assert (found["encoding"], len(found["body"])) == ("base64", 400_000)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind", "found"),
+    [
+        (b"[" + b"[1]," * 500_000 + b"2]", "application/json", [[1]] * 500_000 + [2]),
+        (b"x\n" * 1_000_000, "text/plain", "x\n" * 1_000_000),
+        (b"{" * 2_000_000, "application/json", "{" * 2_000_000),
+    ],
+    ids=["json", "text", "no json"],
+)
+def test_a_large_answer_is_read_like_a_small_one(body: bytes, kind: str, found: Any) -> None:
+    said, _ = saying(answer(body, "200 OK", kind))
+    assert (said["status"], said["headers"]["content-type"]) == (200, kind)
+    assert said["body"] == found
+
+
+def test_a_large_answer_that_is_not_expected_is_shown_by_its_beginning() -> None:
+    error = failing(answer(b"no room " * 100_000, "507 Full", "text/plain"))
+    assert error.kind == "http_5xx" and "answered 507: no room no room" in str(error)
+    assert len(str(error)) < 500
 
 
 def test_json_that_is_none_is_text() -> None:
@@ -202,7 +230,7 @@ def test_a_request_is_sent_once_however_it_ends(method: str) -> None:
 
 
 def test_a_poll_and_a_callback_are_sent_once_however_they_end() -> None:
-    assert asyncio.run(dropped(lambda url: get_json(Guard(), url, 5.0))) == 1
+    assert asyncio.run(dropped(lambda url: get(Guard(), url, 5.0))) == 1
     assert asyncio.run(dropped(lambda url: post(Guard(), url, {}, b"{}", 5.0, 100))) == 1
 
 

@@ -15,11 +15,20 @@ import msgspec
 import pydantic
 import pytest
 
+from holdfast.tools import results
 from holdfast.tools.failures import OutputTooLarge
 from holdfast.tools.registry import Tool
 from holdfast.values import NotJson
 
 result = Tool.result
+
+
+@pytest.fixture(params=["whole", "in pieces"])
+def how(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every result means the same, whether it is written at once or in pieces of a few bytes."""
+    if request.param == "in pieces":
+        monkeypatch.setattr(results, "PIECE_BYTES", 1)
+        monkeypatch.setattr(results, "MEMBERS_OF_A_PIECE", 2)
 
 
 class Colour(enum.Enum):
@@ -61,6 +70,7 @@ RETURNS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "text"), RETURNS, ids=[text for _, text in RETURNS])
+@pytest.mark.usefixtures("how")
 def test_a_result_becomes_json(value: Any, text: str) -> None:
     assert result(value) == text.encode()
 
@@ -129,6 +139,7 @@ MISFITS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("value", "words"), MISFITS, ids=[words for _, words in MISFITS])
+@pytest.mark.usefixtures("how")
 def test_what_has_no_json_form_is_said_with_its_type_and_place(value: Any, words: str) -> None:
     with pytest.raises(NotJson) as caught:
         result(value)
@@ -175,3 +186,24 @@ def test_a_part_that_a_value_holds_many_times_counts_each_time() -> None:
 
 def test_a_value_of_nearly_the_limit_is_written() -> None:
     assert len(result(["x" * 2**20] * 24)) == 24 * (2**20 + 3) + 1
+
+
+LARGE: list[Any] = [
+    list(range(300_000)),
+    [[number % 7] for number in range(100_000)],
+    {str(number): {"a": [number]} for number in range(50_000)},
+    {"a": [[number] * 100_000 for number in range(4)], "b": None, 'c"': "é\n" * 200_000},
+    ("x" * 300_000, {"y": ("z" * 300_000,)}, [], {}, (), [Line(1)] * 1_001),
+]
+
+
+@pytest.mark.parametrize("value", LARGE, ids=["numbers", "lists", "members", "nested", "mixed"])
+def test_a_large_result_is_the_same_text_as_a_small_one_would_be(value: Any) -> None:
+    assert result(value) == msgspec.json.encode(value)
+
+
+def test_a_large_result_names_the_place_of_what_has_no_json_form() -> None:
+    with pytest.raises(NotJson, match=r"a set at \$\.rows\[299999\]\.x"):
+        result({"rows": [*range(299_999), {"x": {1}}]})
+    with pytest.raises(NotJson, match=r"nan at \$\[200000\]"):
+        result([*range(200_000), float("nan")])

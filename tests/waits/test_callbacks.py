@@ -28,7 +28,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.runtime.door import KINDS
 from holdfast.signing import Capability, opened, sealed
 from holdfast.testing import TestEngine
-from holdfast.values import DEFAULT_TENANT, RunId
+from holdfast.values import DEFAULT_TENANT, RunId, encode
 from holdfast.waits import callbacks, polling
 from tests.runtime.bench import opened as bench_opened
 from tests.runtime.manual import by_hand, clock, settled
@@ -662,14 +662,14 @@ class Asked:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, *answers: Any) -> None:
         self._answers, self.urls = list(answers), list[str]()
-        monkeypatch.setattr(polling, "get_json", self.get)
+        monkeypatch.setattr(polling, "get", self.get)
 
-    async def get(self, guard: Any, url: str, seconds: float) -> Any:
+    async def get(self, guard: Any, url: str, seconds: float) -> tuple[bytes, str]:
         self.urls.append(url)
         answer = self._answers.pop(0) if len(self._answers) > 1 else self._answers[0]
         if isinstance(answer, Exception):
             raise answer
-        return answer
+        return encode(answer), url
 
 
 async def test_an_address_is_asked_until_it_has_the_result(

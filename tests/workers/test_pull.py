@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +18,12 @@ from holdfast.store.records import AssignmentRow
 from holdfast.values import RunId, RunNo
 from holdfast.workers.assignment import id_of
 from holdfast.workers.pull import Offer
-from tests.runtime.bench import Bench, opened, rows, started
+from tests.runtime.bench import Bench, rows, started
+from tests.runtime.bench import opened as opened_with
 from tests.runtime.manual import by_hand, clock, settled
 
 T = "default"
+opened = partial(opened_with, worker_lease_secs=30)
 
 
 def step(**more: Any) -> str:
@@ -249,7 +252,9 @@ async def test_a_job_whose_lease_is_over_is_another_workers(tmp_path: Path) -> N
         first = await fetched(engine)
         await clock().advance(10)
         engine.workers.heartbeat(T, "v")
-        await clock().advance(21)
+        await clock().advance(10)
+        engine.workers.heartbeat(T, "v")
+        await clock().advance(11)
         second = await fetched(engine, "v")
         assert (second.id, second.attempt) == (first.id, first.attempt)
         assert second.token != first.token
@@ -315,7 +320,7 @@ async def test_what_must_not_be_done_twice_is_lost_with_its_first_lease(tmp_path
 async def test_a_lease_counts_from_when_the_server_could_listen_again(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
         await register(engine)
-        run = await engine.begin(step(on_crash="fail", timeout_secs=60))
+        run = await engine.begin(step(on_crash="fail", timeout_secs=90))
         offer = await fetched(engine)
         await clock().advance(14)  # a second before the worker counts as gone
         clock().seconds += 100  # the process was stopped: no timer fired meanwhile
@@ -359,10 +364,12 @@ async def test_a_lease_begins_when_it_is_durable_who_has_the_job(tmp_path: Path)
 
 
 @by_hand
-async def test_a_job_that_nobody_is_left_for_fails_after_their_time(tmp_path: Path) -> None:
+async def test_a_job_that_no_worker_is_left_for_fails_after_their_time_if_it_may_not_wait(
+    tmp_path: Path,
+) -> None:
     async with opened(tmp_path, [], clock()) as engine:
         await register(engine)
-        run = await engine.begin(step())
+        run = await engine.begin(step(on_no_worker="fail"))
         began = clock().seconds
         with pytest.raises(RunFailed) as failed:
             await clock().until(run.result(), at_most=60)
@@ -379,8 +386,9 @@ async def test_the_time_of_a_call_counts_from_its_being_fetched(tmp_path: Path) 
         run = await engine.begin(step(timeout_secs=5))
         await clock().advance(10)
         offer = await fetched(engine)
-        await clock().advance(4)
-        await engine.workers.job_heartbeat(T, offer.id, offer.token)
+        for _ in range(4):
+            await clock().advance(1)
+            await engine.workers.job_heartbeat(T, offer.id, offer.token)
         await clock().advance(2)
         with pytest.raises(RunFailed) as failed:
             await run.result()
@@ -395,8 +403,10 @@ async def test_a_late_answer_stands_in_the_journal_of_its_open_run_once(tmp_path
         await register(engine)
         run = await engine.begin(step(timeout_secs=5, retry={"max_attempts": 2, "initial_delay_ms": 0}))
         first = await fetched(engine)
-        await clock().advance(6)
-        second = await fetched(engine)
+        for _ in range(4):
+            await clock().advance(1)
+            await engine.workers.job_heartbeat(T, first.id, first.token)
+        second = await fetched(engine, wait_secs=5)
         for _ in range(2):
             with pytest.raises(Superseded):
                 await complete(engine, first, "late")
@@ -672,9 +682,10 @@ async def test_a_time_out_that_was_being_carried_out_goes_on_after_a_restart(tmp
         run = await engine.begin(msgspec.json.encode(definition).decode())
         await settled()
         offers = {offer.path: offer for offer in (await engine.workers.poll(T, "w", limit=2)).assignments}
-        stays = offers["par[1].q"]
-        await clock().advance(4)
-        engine.workers.heartbeat(T, "w")
+        stays, late = offers["par[1].q"], offers["par[0].p"]
+        for _ in range(4):
+            await clock().advance(1)
+            await engine.workers.job_heartbeat(T, late.id, late.token)
         await clock().advance(2)
         assert (await engine.workers.job_heartbeat(T, stays.id, stays.token)).cancel
         engine.crash()

@@ -20,7 +20,7 @@ from holdfast.runtime.clock import SystemClock
 from holdfast.tools.guard import Guard, Target
 from holdfast.values import RunNo
 from tests.runtime.bench import Bench, opened, rows
-from tests.runtime.manual import by_hand, clock
+from tests.runtime.manual import by_hand, clock, settled
 from tests.runtime.served import Asked, Served, failing, raw, said, served, silent
 
 pytestmark = pytest.mark.anyio
@@ -200,7 +200,7 @@ async def test_max_attempts_bounds_how_many_may_fail(tmp_path: Path) -> None:
 
 async def test_without_any_worker_a_step_fails_and_says_so(tmp_path: Path) -> None:
     async with opened(tmp_path, [], SystemClock()) as engine:
-        error = await failure(engine, step())
+        error = await failure(engine, step(on_no_worker="fail"))
     assert error.kind == "no_worker"
     assert error.message.startswith("no worker")
 
@@ -224,7 +224,7 @@ async def rounds(engine: Bench, no: int) -> int:
 
 @by_hand
 async def test_a_cycle_that_finds_nobody_again_and_again_waits_longer_each_time(tmp_path: Path) -> None:
-    async with opened(tmp_path, [], clock()) as engine:
+    async with opened(tmp_path, [], clock(), no_worker_wait_ms=0) as engine:
         await Services(engine).commands.start(T, ROUND)
         found = []
         for seconds in (0, 0.1, 0.2, 0.4, 60):
@@ -236,7 +236,7 @@ async def test_a_cycle_that_finds_nobody_again_and_again_waits_longer_each_time(
 
 @by_hand
 async def test_an_attempt_that_waits_for_a_worker_goes_to_the_first_that_comes(tmp_path: Path) -> None:
-    async with opened(tmp_path, [], clock()) as engine:
+    async with opened(tmp_path, [], clock(), no_worker_wait_ms=0) as engine:
         services = Services(engine)
         run, _ = await services.commands.start(T, ROUND)
         await clock().advance(60)
@@ -341,7 +341,7 @@ async def test_a_call_without_a_limit_ends_when_its_worker_falls_silent(tmp_path
         opened(tmp_path, [], SystemClock(), worker_ttl_secs=1) as engine,
     ):
         await register(engine, hung)
-        error = await failure(engine, step())
+        error = await failure(engine, step(on_no_worker="fail"))
     assert (error.kind, error.message) == ("timeout", "all workers failed: worker w1 stopped responding")
 
 
@@ -597,3 +597,141 @@ async def test_a_worker_is_called_at_the_address_that_was_checked(
         with pytest.raises(RunFailed, match=r"10\.0\.0\.1, which is not a public address"):
             await run.result()
         assert asked == ["worker.invalid"] * 3 and len(worker.asked) == 1
+
+
+# ------------------------------------------------------------------------------------------------ work waits for a worker
+
+
+@by_hand
+async def test_a_step_waits_for_a_worker_and_its_run_is_waiting(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        run = await engine.begin(step())
+        await clock().advance(3_600)
+        assert await run.status() == "waiting"
+        await engine.workers.register(T, "w", None, ["work"], "pull")
+        (offer,) = (await clock().until(engine.workers.poll(T, "w", wait_secs=5))).assignments
+        await engine.workers.complete(T, offer.id, offer.token, 7)
+        assert await run.result() == {"a": 7}
+        (view,) = (await Services(engine).queries.steps(T, run.id)).items
+        assert (view.attempts, view.status) == (1, "completed")
+
+
+@by_hand
+async def test_a_step_that_waits_for_a_worker_fails_at_its_own_timeout(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        run = await engine.begin(step(timeout_secs=30))
+        await clock().advance(29)
+        assert await run.status() == "waiting"
+        with pytest.raises(RunFailed) as failed:
+            await clock().until(run.result(), at_most=5)
+        assert failed.value.error.kind == "no_worker"
+        assert failed.value.error.message == "no worker: none served 'work' within 30 s"
+
+
+@by_hand
+async def test_a_graph_waits_for_a_worker_as_long_as_the_setting_says(tmp_path: Path) -> None:
+    flow = {"name": "g", "start": "a", "nodes": {"a": {"kind": "executor", "service": "work"}}, "edges": []}
+    async with opened(tmp_path, [], clock(), no_worker_wait_ms=20_000) as engine:
+        run, _ = await Services(engine).commands.start(T, flow)
+        await clock().advance(19)
+        assert (await engine.runs.row_of(run.id)).status == "waiting"
+        await clock().advance(2)
+        row = await engine.runs.row_of(run.id)
+        assert row.status == "failed"
+
+
+@by_hand
+async def test_a_run_that_waits_for_a_worker_goes_on_after_a_kill_of_the_engine(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        run = await engine.begin(step())
+        await settled()
+        engine.crash()
+    async with opened(tmp_path, [], clock()) as engine:
+        await settled()
+        assert (await engine.runs.row_of(run.id)).status == "waiting"
+        await engine.workers.register(T, "w", None, ["work"], "pull")
+        (offer,) = (await clock().until(engine.workers.poll(T, "w", wait_secs=5))).assignments
+        await engine.workers.complete(T, offer.id, offer.token, 7)
+        assert await (await engine.attach(run.id)).result() == {"a": 7}
+
+
+@by_hand
+async def test_only_the_steps_whose_service_has_a_worker_now_start(tmp_path: Path) -> None:
+    two = [{"id": "p", "service": "work"}, {"id": "q", "service": "other"}]
+    definition = msgspec.json.encode(
+        {"name": "n", "steps": [{"id": "par", "kind": "parallel", "steps": two}]}
+    ).decode()
+    async with opened(tmp_path, [], clock()) as engine:
+        run = await engine.begin(definition)
+        await clock().advance(10)
+        await engine.workers.register(T, "w", None, ["work"], "pull")
+        (offer,) = (await clock().until(engine.workers.poll(T, "w", wait_secs=5))).assignments
+        assert offer.path == "par[0].p"
+        kinds = [kind for *_, kind, _ in await engine.store.journal(RunNo(1), 0, 100)]
+        assert kinds.count("attempt_released") == 2
+        assert await run.status() == "running"
+
+
+@by_hand
+async def test_cancelling_a_run_that_waits_for_a_worker_ends_it_at_once(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        run = await engine.begin(step(timeout_secs=30))
+        await clock().advance(10)
+        await Services(engine).commands.cancel(T, run.id)
+        await settled()
+        assert await run.status() == "cancelled"
+        await engine.workers.register(T, "w", None, ["work"], "pull")
+        assert (await engine.workers.poll(T, "w")).assignments == []
+
+
+@by_hand
+async def test_a_lease_is_a_third_of_the_timeout_and_ten_seconds_at_most(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        await engine.workers.register(T, "w", None, ["work"], "pull")
+        found = []
+        for timeout in (None, 60, 6):
+            await engine.begin(step() if timeout is None else step(timeout_secs=timeout))
+            (offer,) = (await clock().until(engine.workers.poll(T, "w", wait_secs=5))).assignments
+            found.append(offer.lease_secs)
+        assert found == [10, 10, 2]
+
+
+@by_hand
+async def test_a_lost_lease_is_not_counted_against_the_attempts_of_the_step(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        run = await engine.begin(step(retry={"max_attempts": 1}))
+        for worker in ("w1", "w2", "w3"):
+            await engine.workers.register(T, worker, None, ["work"], "pull")
+            (offer,) = (await clock().until(engine.workers.poll(T, worker, wait_secs=5))).assignments
+            await clock().advance(40)  # the lease expires, and then the registration
+            assert await run.status() == "waiting"
+        await engine.workers.register(T, "w4", None, ["work"], "pull")
+        (offer,) = (await clock().until(engine.workers.poll(T, "w4", wait_secs=5))).assignments
+        await engine.workers.complete(T, offer.id, offer.token, 7)
+        assert await run.result() == {"a": 7}
+
+
+@by_hand
+async def test_a_call_that_ends_every_worker_fails_as_lost(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        run = await engine.begin(step())
+        for number in range(5):
+            await engine.workers.register(T, f"w{number}", None, ["work"], "pull")
+            await clock().until(engine.workers.poll(T, f"w{number}", wait_secs=5))
+            await clock().advance(40)
+        with pytest.raises(RunFailed) as failed:
+            await clock().until(run.result(), at_most=5)
+        assert failed.value.error.kind == "lost"
+
+
+async def test_a_worker_that_cannot_be_reached_gets_the_call_after_its_next_heartbeat(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], SystemClock()) as engine:
+        async with served(DONE) as worker:
+            url = worker.url
+        await engine.workers.register(T, "w1", url, ["work"])
+        run = await engine.begin(step())
+        while await run.status() != "waiting":
+            await asyncio.sleep(0.01)
+        async with served(DONE) as again:
+            await engine.workers.register(T, "w1", again.url, ["work"])
+            await run.result(timeout=60)

@@ -8,29 +8,29 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.api import present
-from holdfast.api.types import Letter, LetterPage, NoQuery, PageQuery
+from holdfast.api.types import CallbackDelivery, CallbackDeliveryPage, NoQuery, PageQuery
 from holdfast.http.table import Ask, Route
 
 TAG: Final = "dead letters"
 
 
-async def listed(ask: Ask) -> LetterPage:
+async def listed(ask: Ask) -> CallbackDeliveryPage:
     query: PageQuery = ask.query
     page = await ask.services.queries.dead_letters(ask.tenant, cursor=query.cursor, limit=query.limit)
-    return LetterPage([present.letter(one) for one in page.items], page.cursor)
+    return CallbackDeliveryPage([present.callback_delivery(one) for one in page.items], page.cursor)
 
 
-async def of_run(ask: Ask) -> LetterPage:
-    found = await ask.services.queries.letters(ask.tenant, ask.path["id"])
-    return LetterPage([present.letter(one) for one in found], None)
+async def of_run(ask: Ask) -> CallbackDeliveryPage:
+    found = await ask.services.queries.callback_deliveries(ask.tenant, ask.path["id"])
+    return CallbackDeliveryPage([present.callback_delivery(one) for one in found], None)
 
 
-async def replay(ask: Ask) -> Letter:
-    return present.letter(await ask.services.engine.outbox.replay(ask.tenant, ask.path["id"]))
+async def replay(ask: Ask) -> CallbackDelivery:
+    return present.callback_delivery(await ask.services.engine.outbox.replay(ask.tenant, ask.path["id"]))
 
 
-async def discard(ask: Ask) -> Letter:
-    return present.letter(await ask.services.engine.outbox.discard(ask.tenant, ask.path["id"]))
+async def discard(ask: Ask) -> CallbackDelivery:
+    return present.callback_delivery(await ask.services.engine.outbox.discard(ask.tenant, ask.path["id"]))
 
 
 ROUTES: Final = (
@@ -42,7 +42,7 @@ ROUTES: Final = (
         "List the final callbacks of a run and their delivery state. Empty until the run has finished.",
         "runs",
         query=NoQuery,
-        answer=LetterPage,
+        answer=CallbackDeliveryPage,
     ),
     Route(
         "GET",
@@ -52,7 +52,7 @@ ROUTES: Final = (
         "List final callbacks that could not be delivered, oldest first.",
         TAG,
         query=PageQuery,
-        answer=LetterPage,
+        answer=CallbackDeliveryPage,
         errors=("invalid_inputs",),
     ),
     Route(
@@ -63,7 +63,7 @@ ROUTES: Final = (
         "Send a dead letter again, with the same webhook-id and all retries.",
         TAG,
         query=NoQuery,
-        answer=Letter,
+        answer=CallbackDelivery,
         errors=("refused",),
     ),
     Route(
@@ -74,7 +74,7 @@ ROUTES: Final = (
         "Discard a dead letter. It is no longer listed, and is deleted with its run.",
         TAG,
         query=NoQuery,
-        answer=Letter,
+        answer=CallbackDelivery,
         errors=("refused",),
     ),
 )

@@ -22,7 +22,7 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Annotated, Any, Final, Protocol
 
 import msgspec
 from starlette.responses import Response
@@ -43,25 +43,38 @@ GATHER_SECS: Final = 0.02  # between two reads of a journal that grows all the t
 CHUNK_BYTES: Final = 64 * 1024
 GOODBYE_SECS_MAX: Final = 1.0
 MEDIA: Final = "text/event-stream"
+NOW: Final = "now"
 EVENT_NAME: Final = b"$/dcc.workflowUpdated"
 
 
+Several = Annotated[list[str], msgspec.Meta(max_length=20)]
+
+
 class RunEventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """`from` is where to begin if no Last-Event-ID says it: `now`, or the `seq` of the run; nothing means the beginning."""
+
     last_event_id: str | None = None
+    begin: str | None = msgspec.field(default=None, name="from")
 
 
 class EventsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """`from` is where to begin if no Last-Event-ID says it: 0 is the beginning of the history, nothing means now."""
+    """`from` is where to begin if no Last-Event-ID says it: 0 is the beginning of the history, `now` or nothing means now.
+
+    `status` matches the state of the run after the event; `running` matches every event of an open run that has begun.
+    """
 
     last_event_id: str | None = None
     begin: str | None = msgspec.field(default=None, name="from")
     workflow: str | None = None
-    status: str | None = None
-    kind: str | None = None
+    status: Several = []
+    kind: Several = []
 
 
 async def run_events(ask: Ask) -> Response:
-    position = _position(ask, partial(position_of, after_of=row_of)) or BEGINNING
+    parse = partial(position_of, after_of=row_of)
+    position = _position(ask, parse)
+    if position is None and ask.query.begin != NOW:
+        position = _parsed(ask.query.begin, "from", parse) or BEGINNING
     tail = await ask.services.history.of_run(ask.tenant, ask.path["id"], position)
     if tail is None:
         # finished and completely sent: an EventSource does not reconnect after 204
@@ -71,7 +84,10 @@ async def run_events(ask: Ask) -> Response:
 
 async def all_events(ask: Ask) -> Response:
     history = ask.services.history
-    position = _position(ask, history.position) or _parsed(ask.query.begin, "from", history.position)
+    parse = partial(history.position, ask.tenant)
+    position = _position(ask, parse)
+    if position is None and ask.query.begin != NOW:
+        position = _parsed(ask.query.begin, "from", parse)
     tail = await history.of_all(ask.tenant, position)
     return _stream(ask, tail, _filter(ask.query))
 
@@ -103,17 +119,22 @@ def _parsed(text: str | None, name: str, parse: Callable[[str], Position[At]]) -
 
 
 def _filter(query: EventsQuery) -> Callable[[EncodedEvent], bool] | None:
-    wanted = (query.workflow, query.status, query.kind)
-    if wanted == (None, None, None):
+    statuses, kinds = _words(query.status), _words(query.kind)
+    if query.workflow is None and not statuses and not kinds:
         return None
 
     def passes(event: EncodedEvent) -> bool:
-        return all(
-            want is None or want == has
-            for want, has in zip(wanted, (event.workflow, event.status, event.kind), strict=True)
+        return (
+            (query.workflow is None or query.workflow == event.workflow)
+            and (not statuses or not statuses.isdisjoint(event.statuses))
+            and (not kinds or event.kind in kinds)
         )
 
     return passes
+
+
+def _words(given: list[str]) -> frozenset[str]:
+    return frozenset(word for text in given for word in text.split(","))
 
 
 # ---------------------------------------------------------------------------------------------------- a stream
@@ -124,6 +145,11 @@ class Source(Protocol):
 
     is_over: bool
     position: Position[Any]
+
+    @property
+    def id(self) -> str:
+        """The position, as a client gets it."""
+        ...
 
     def close(self) -> None: ...
     async def read(self) -> list[EncodedEvent]: ...
@@ -141,6 +167,10 @@ class _OfRun:
     @property
     def is_over(self) -> bool:
         return self._tail.is_over
+
+    @property
+    def id(self) -> str:
+        return str(self.position)
 
     async def read(self) -> list[EncodedEvent]:
         found = [encoded(position, event) for position, event in await self._tail.read()]
@@ -232,7 +262,7 @@ class EventStream(Response):
 
     async def _send_events(self, send: Send) -> None:
         source, sent = self._source, self._source.position
-        await _send(send, b"retry: %d\nid: %b\n\n" % (RETRY_MS, str(sent).encode()))
+        await _send(send, b"retry: %d\nid: %b\n\n" % (RETRY_MS, source.id.encode()))
         while True:
             found = await source.read()
             self._check()  # the key may have been revoked since
@@ -247,7 +277,7 @@ class EventStream(Response):
                 await asyncio.sleep(0)  # let other tasks run
             elif not await self._has_more():
                 # What did not pass the filter moves the reader on all the same.
-                moved = b"" if sent == source.position else b"id: %b\n" % str(source.position).encode()
+                moved = b"" if sent == source.position else b"id: %b\n" % source.id.encode()
                 sent = source.position
                 await _send(send, b":\n" + moved + b"\n")
 
@@ -267,9 +297,9 @@ class EventStream(Response):
 def _chunks(events: Iterable[EncodedEvent]) -> Iterator[bytes]:
     frames: list[bytes] = []
     size = 0
-    for position, data, *_ in events:
-        place = b"" if position is None else b"id: %b\n" % str(position).encode()
-        frames.append(b"event: %b\n%bdata: %b\n\n" % (EVENT_NAME, place, data))
+    for event in events:
+        place = b"id: %b\n" % event.id.encode() if event.id else b""
+        frames.append(b"event: %b\n%bdata: %b\n\n" % (EVENT_NAME, place, event.data))
         size += len(frames[-1])
         if size >= CHUNK_BYTES:
             yield b"".join(frames)

@@ -14,7 +14,12 @@ async def folder(ask: Ask) -> FolderReport:
     found = services.schedule_folder if query.of == "schedules" else services.folders.get(query.of)
     if found is None or ask.tenant != found.tenant:
         return FolderReport(None, "", [])
-    files = [FolderFile(one.file, one.name, one.status, list(one.problems)) for one in found.files]
+    sees = (lambda name: True) if query.of == "schedules" else ask.principal.rights.sees
+    files = [
+        FolderFile(one.file, one.name, one.status, list(one.problems))
+        for one in found.files
+        if sees(one.name or "")
+    ]
     return FolderReport(str(found.root or ""), found.problem, files)
 
 

@@ -24,6 +24,8 @@ from holdfast.api.types import (
 )
 from holdfast.errors import Forbidden, InvalidRequest
 from holdfast.http.table import Ask, Reply, Route
+from holdfast.ops.api_keys import rights_of
+from holdfast.runtime.rights import Rights
 from holdfast.values import Millis
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ async def create(ask: Ask) -> Reply:
         wanted.scopes,
         services=wanted.services,
         expires_at=None if lives_ms is None else Millis(keys.clock.now() + lives_ms),
+        rights=new_rights(wanted.tools, wanted.workflows, skip_gate=wanted.skip_gate),
     )
     return Reply(
         MadeKey(key=made.key, **msgspec.structs.asdict(key_view(made.row))),
@@ -81,16 +84,33 @@ def _place_after(rows: list[ApiKey], cursor: str) -> int:
 
 
 def key_view(row: ApiKey) -> KeyView:
+    rights = rights_of(row)
     return KeyView(
         id=row.id,
         name=row.name,
         tenant=row.tenant,
         scopes=cast(list[Scope], row.scopes.split()),
         services=row.services.split(),
+        tools=_listed(rights.tools),
+        workflows=_listed(rights.workflows),
+        skip_gate=rights.skips_gate or "admin" in row.scopes.split(),
         created_at=time_text(row.created_at),
         expires_at=time_or_none(row.expires_at),
         last_used_at=time_or_none(row.last_used_at),
         revoked_at=time_or_none(row.revoked_at),
+    )
+
+
+def _listed(patterns: frozenset[str] | None) -> list[str] | None:
+    return None if patterns is None else sorted(patterns)
+
+
+def new_rights(tools: list[str] | None, workflows: list[str] | None, *, skip_gate: bool) -> Rights:
+    """The rights of a new key, as a caller writes them."""
+    return Rights(
+        None if tools is None else frozenset(tools),
+        None if workflows is None else frozenset(workflows),
+        skip_gate,
     )
 
 

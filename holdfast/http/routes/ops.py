@@ -24,7 +24,9 @@ log = logging.getLogger("holdfast.http")
 
 DRAINING: Final = "draining"
 _REQUEST_ID: Final = re.compile(r"[A-Za-z0-9._-]{1,64}")
-_QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})  # asked all day long
+# Asked all day long: a line for each would hide the others.
+_QUIET: Final = frozenset({"/healthz", "/readyz", "/metrics"})
+_QUIET_ENDS: Final = ("/heartbeat", "/assignments/poll")
 
 
 class Alive(msgspec.Struct, frozen=True):
@@ -97,7 +99,8 @@ def answered(
     """Count a request, and write its log line. Routes are templates, so text from callers appears in no label and no
     line."""
     services.metrics.request(method, route, status, seconds)
-    level = logging.DEBUG if route in _QUIET and status < 400 else logging.INFO
+    is_quiet = status < 400 and (route in _QUIET or route.endswith(_QUIET_ENDS))
+    level = logging.DEBUG if is_quiet else logging.INFO
     if log.isEnabledFor(level):
         ms = round(seconds * 1000, 3)
         about = {"request_id": request_id, "method": method, "route": route, "status": status, "ms": ms}

@@ -32,7 +32,9 @@ def _spec(data: bytes, media: str) -> ValidateSpec:
 
 async def validate(ask: Ask) -> Validation:
     wanted: ValidateSpec = ask.body
-    return present_plans.validation(await ask.services.commands.validate(ask.tenant, wanted.spec))
+    return present_plans.validation(
+        await ask.services.commands.validate(ask.tenant, wanted.spec, ask.principal.rights)
+    )
 
 
 async def plan(ask: Ask) -> Plan:
@@ -40,7 +42,7 @@ async def plan(ask: Ask) -> Plan:
     commands = ask.services.commands
     what = wanted.workflow if wanted.spec is None else await commands.read(wanted.spec)
     assert what is not None
-    return present_plans.plan(await commands.plan_of(ask.tenant, what, wanted.number))
+    return present_plans.plan(await commands.plan_of(ask.tenant, what, wanted.number, ask.principal.rights))
 
 
 ROUTES: Final[tuple[Route, ...]] = (

@@ -38,10 +38,10 @@ from holdfast.api.types import (
     RunsQuery,
     Started,
     StartRun,
-    StepPage,
-    StepsQuery,
+    ValuesQuery,
     Workflow,
     WorkflowPage,
+    millis_of,
 )
 from holdfast.errors import Forbidden, InvalidRequest, NotFound
 from holdfast.http.routes.approvals import links_for
@@ -73,6 +73,7 @@ async def start(ask: Ask) -> Reply:
         trace=traces.given(ask.headers.get("traceparent")),
         final_callbacks=_final_callbacks(wanted),
         plan_hash=wanted.plan_hash,
+        rights=ask.principal.rights,
     )
     if wanted.wait_secs:
         view = await ask.unless_leaving(
@@ -111,29 +112,28 @@ async def runs(ask: Ask) -> RunPage:
         ask.tenant,
         status=query.status,
         workflow=query.workflow,
+        number=query.number,
         label=query.label,
+        created_from=millis_of(query.from_),
+        created_to=millis_of(query.to),
         id_part=query.id,
         cursor=query.cursor,
         limit=query.limit,
     )
-    return RunPage([present.run_line(row) for row in page.items], page.cursor)
+    lines = await ask.services.queries.summaries(page.items)
+    return RunPage([present.run_line(line) for line in lines], page.cursor)
 
 
 async def run(ask: Ask) -> Run:
-    return present.run(await ask.services.queries.run(ask.tenant, ask.path["id"]), links_for(ask))
+    query: ValuesQuery = ask.query
+    view = await ask.services.queries.run(ask.tenant, ask.path["id"], query.values)
+    return present.run(view, links_for(ask))
 
 
 async def journal(ask: Ask) -> JournalPage:
     query: JournalQuery = ask.query
     after = query.after or query.cursor or 0
     return present.journal(await ask.services.queries.journal(ask.tenant, ask.path["id"], after, query.limit))
-
-
-async def steps(ask: Ask) -> StepPage:
-    query: StepsQuery = ask.query
-    queries, run_id = ask.services.queries, ask.path["id"]
-    page = await queries.steps(ask.tenant, run_id, every=query.every, cursor=query.cursor, limit=query.limit)
-    return present.steps(page, await queries.step_names(ask.tenant, run_id))
 
 
 async def logs(ask: Ask) -> LogPage:
@@ -176,7 +176,9 @@ async def rerun(ask: Ask) -> Reply:
     if wanted.preview:
         preview = await ask.services.queries.preview(ask.tenant, run_id, again)
         return Reply(RerunPreview(preview.copied, preview.runs), 200)
-    row = await commands.rerun(ask.tenant, run_id, again, wanted.inputs, _request_id(ask, None))
+    row = await commands.rerun(
+        ask.tenant, run_id, again, wanted.inputs, _request_id(ask, None), ask.principal.rights
+    )
     return Reply(Started(row.id, row.status), 202)
 
 
@@ -194,19 +196,26 @@ def definition(raw: bytes, media: str) -> Any:
 async def publish(ask: Ask) -> Release:
     query: PublishQuery = ask.query
     release = await ask.services.commands.publish(
-        ask.tenant, ask.body, number=query.number, draft=query.draft
+        ask.tenant,
+        ask.body,
+        number=query.number,
+        draft=query.draft,
+        strict=query.strict,
+        rights=ask.principal.rights,
     )
-    return present.release(release)
+    return present.release(release, await ask.services.commands.lacks(ask.tenant, ask.body))
 
 
 async def workflows(ask: Ask) -> WorkflowPage:
     query: PageQuery = ask.query
     page = await ask.services.queries.workflows(ask.tenant, cursor=query.cursor, limit=query.limit)
-    return WorkflowPage([present.workflow_line(one) for one in page.items], page.cursor)
+    sees = ask.principal.rights.sees
+    seen = [present.workflow_line(one) for one in page.items if sees(one.workflow.name)]
+    return WorkflowPage(seen, page.cursor)
 
 
 async def workflow(ask: Ask) -> Workflow:
-    return present.workflow(*await ask.services.queries.definition(ask.tenant, ask.path["name"]))
+    return await _workflow(ask, None)
 
 
 async def releases(ask: Ask) -> ReleasePage:
@@ -221,8 +230,13 @@ async def release(ask: Ask) -> Workflow:
     number = ask.path["number"]
     if not _NUMBER.fullmatch(number):
         raise NotFound(f"a version has a number from 1 on, not {number[:50]!a}")
-    found = await ask.services.queries.definition(ask.tenant, ask.path["name"], int(number))
-    return present.workflow(*found)
+    return await _workflow(ask, int(number))
+
+
+async def _workflow(ask: Ask, number: int | None) -> Workflow:
+    queries = ask.services.queries
+    found, spec = await queries.definition(ask.tenant, ask.path["name"], number)
+    return present.workflow(found, spec, await queries.definitions.text(ask.tenant, found.version))
 
 
 async def diff(ask: Ask) -> Diff:
@@ -242,7 +256,7 @@ async def nodes(ask: Ask) -> NodePage:
     """One engine has the file, so there is one node: this."""
     if ask.tenant != DEFAULT_TENANT:
         raise Forbidden("information about the whole server needs a key of the tenant default")
-    engine = ask.services.engine
+    engine, code = ask.services.engine, ask.services.code
     one = Node(
         name=engine.store.node,
         epoch=engine.store.epoch,
@@ -254,6 +268,8 @@ async def nodes(ask: Ask) -> NodePage:
         version=VERSION,
         since=rfc3339(ask.services.since),
         state="leaving" if ask.leaving.is_set() else "ready",
+        code_files=[] if code is None else code.names,
+        changed_files=[] if code is None else code.changed,
     )
     return NodePage([one], None)
 
@@ -380,7 +396,7 @@ ROUTES: Final = (
         answer=RunPage,
         errors=("invalid_inputs",),
     ),
-    Route("GET", "/api/v1/runs/{id}", "read", run, "One run, whole.", RUNS, query=NoQuery, answer=Run),
+    Route("GET", "/api/v1/runs/{id}", "read", run, "Get a run.", RUNS, query=ValuesQuery, answer=Run),
     Route(
         "GET",
         "/api/v1/runs/{id}/journal",
@@ -390,17 +406,6 @@ ROUTES: Final = (
         RUNS,
         query=JournalQuery,
         answer=JournalPage,
-    ),
-    Route(
-        "GET",
-        "/api/v1/runs/{id}/steps",
-        "read",
-        steps,
-        "List the steps that a run has reached.",
-        RUNS,
-        query=StepsQuery,
-        answer=StepPage,
-        errors=("invalid_inputs",),
     ),
     Route(
         "GET",

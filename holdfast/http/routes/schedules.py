@@ -41,7 +41,9 @@ async def listed(ask: Ask) -> SchedulePage:
     page = await ask.services.schedules.schedules(
         ask.tenant, cursor=query.cursor, limit=limits.page(query.limit)
     )
-    return SchedulePage([present.schedule_line(view) for view in page.items], page.cursor)
+    sees = ask.principal.rights.sees
+    seen = [present.schedule_line(view) for view in page.items if sees(view.spec.workflow)]
+    return SchedulePage(seen, page.cursor)
 
 
 async def shown(ask: Ask) -> Schedule:

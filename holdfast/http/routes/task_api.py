@@ -279,11 +279,18 @@ def _json(text: str, what: str) -> Any:
 
 
 async def create_flow(ask: Ask) -> Id:
-    return Id(await ask.services.commands.create_flow(ask.tenant, ask.body.name, ask.body.description))
+    return Id(
+        await ask.services.commands.create_flow(
+            ask.tenant, ask.body.name, ask.body.description, ask.principal.rights
+        )
+    )
 
 
 async def _flow_name(ask: Ask, flow_id: str) -> str:
-    return (await ask.services.queries.workflow(ask.tenant, flow_id)).workflow.name
+    name = (await ask.services.queries.workflow(ask.tenant, flow_id)).workflow.name
+    if not ask.principal.rights.sees(name):
+        raise NotFound(f"there is no workflow {flow_id[:100]!a} here")
+    return name
 
 
 async def create_version(ask: Ask) -> Id:
@@ -294,6 +301,7 @@ async def create_version(ask: Ask) -> Id:
         await ask.services.commands.read(_definition(body), name),
         number=body.version or None,
         draft=body.status == "draft",
+        rights=ask.principal.rights,
     )
     return Id(release.id)
 
@@ -314,6 +322,7 @@ async def create_task(ask: Ask) -> Id | Reply:
             # Kept with the task itself: an answer that is kept beside it could be lost in a crash, and a second task made.
             request_id=body.request_id or ask.headers.get("idempotency-key"),
             trace=traces.given(ask.headers.get("traceparent")),
+            rights=ask.principal.rights,
         )
     except NotFound as error:  # the flow exists, so it is unclear which part was not found
         return Reply(Trouble(WORDS[error.code], str(error)), 404)

@@ -18,11 +18,15 @@ from holdfast.api.types import (
     AssignmentBeat,
     Assignments,
     CompleteAssignment,
+    JobLine,
     Lease,
     NoQuery,
     OfferService,
+    PageQuery,
     Poll,
     RegisterWorker,
+    ServiceLine,
+    ServicePage,
     Worker,
     WorkerBeat,
     WorkerPage,
@@ -35,6 +39,7 @@ from holdfast.http.json_body import Members
 from holdfast.http.table import Ask, Route
 from holdfast.values import written
 from holdfast.views.cursors import at_cursor, cursor_at
+from holdfast.views.services import ServiceView
 from holdfast.workers.pull import Fetched, Progress
 from holdfast.workers.registry import Service, WorkerView
 
@@ -69,6 +74,21 @@ async def listed(ask: Ask) -> WorkerPage:
     )
 
 
+async def services(ask: Ask) -> ServicePage:
+    query: PageQuery = ask.query
+    key, which = ask.services.engine.store.server_key, f"services {ask.tenant}"
+    after = 0 if query.cursor is None else at_cursor(key, which, query.cursor)
+    found = await ask.services.queries.services(ask.tenant)
+    until = after + limits.page(query.limit)
+    cursor = cursor_at(key, which, until) if until < len(found) else None
+    return ServicePage([_line_of(one) for one in found[after:until]], cursor)
+
+
+def _line_of(one: ServiceView) -> ServiceLine:
+    oldest, since = (None if at is None else time_text(at) for at in (one.oldest, one.unserved_since))
+    return ServiceLine(one.name, one.workers, one.waiting, oldest, since, one.start_one)
+
+
 async def forget(ask: Ask) -> Worker:
     """An admin may remove a worker that another key registered."""
     key_id = None if ask.principal.may("admin") else ask.principal.key_id
@@ -95,7 +115,7 @@ async def job_heartbeat(ask: Ask) -> Lease:
     reported = body.progress
     progress = None if reported is None else Progress(reported.done, reported.total, reported.message)
     renewed = await ask.services.workers.job_heartbeat(
-        ask.tenant, ask.path["id"], body.token, progress, body.load
+        ask.tenant, ask.path["id"], body.token, progress, body.load, _said(body.logs)
     )
     return Lease(renewed.lease_secs, renewed.cancel)
 
@@ -115,9 +135,20 @@ async def complete(ask: Ask) -> Accepted:
     body: CompleteAssignment = ask.body
     result: Any = None if body.result is msgspec.UNSET else body.result
     await ask.services.workers.complete(
-        ask.tenant, ask.path["id"], body.token, result, body.error or "", body.error_kind
+        ask.tenant,
+        ask.path["id"],
+        body.token,
+        result,
+        body.error or "",
+        body.error_kind,
+        traceback=body.traceback,
+        logs=_said(body.logs),
     )
     return Accepted()
+
+
+def _said(lines: Sequence[JobLine]) -> list[tuple[str, str]]:
+    return [(line.level, line.message) for line in lines]
 
 
 def offered(services: Sequence[str | OfferService | Service]) -> list[Service]:
@@ -170,6 +201,17 @@ ROUTES: Final = (
         TAG,
         query=WorkersQuery,
         answer=WorkerPage,
+        errors=("invalid_inputs",),
+    ),
+    Route(
+        "GET",
+        "/api/v1/services",
+        "read",
+        services,
+        "List the services that workers offer or that steps wait for: their workers, the calls that wait, and since when.",
+        TAG,
+        query=PageQuery,
+        answer=ServicePage,
         errors=("invalid_inputs",),
     ),
     Route(

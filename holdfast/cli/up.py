@@ -51,6 +51,8 @@ def command(given: Given) -> int:
     settings = settings_of(given)
     logs.set_levels(given.text("--log-level"), quiet=given.has("--quiet"))
     path_of(settings)
+    # Python takes cached bytecode for current if size and second of the source agree: two changes in one second would be one.
+    sys.dont_write_bytecode |= given.has("--reload")
     tools = load_tools(settings)
     if reload.is_probe():
         return 0

@@ -15,7 +15,7 @@ import logging
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Final
+from typing import Final
 
 from holdfast import limits
 from holdfast.errors import HoldfastError
@@ -25,6 +25,7 @@ from holdfast.runtime.committer import Committer
 from holdfast.runtime.service import Service
 from holdfast.store.batch import Batch
 from holdfast.store.records import NewLogLine
+from holdfast.tools import log_records
 from holdfast.tools.secrets import Secrets
 from holdfast.tools.tracebacks import shortened
 
@@ -32,7 +33,6 @@ log = logging.getLogger("holdfast")
 
 WRITE_AFTER_SECONDS: Final = 1.0
 TRACEBACK: Final = "traceback"
-OUR_LOGGERS: Final = "holdfast"
 
 # The attempt that the code in this task or thread belongs to; the runner of tools that never wait is not a task of theirs.
 current: ContextVar[Attempt | None] = ContextVar("holdfast_attempt", default=None)
@@ -47,15 +47,13 @@ class Logs(Service):
         self._writing: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
-        self._former: Callable[..., logging.LogRecord] | None = None
 
     # ------------------------------------------------------------------------------------------- open and close
 
     async def open(self, *, drive: bool) -> None:
-        """Hear what tools say with `logging`: a factory of records sees all of them, and changes no handler of the user."""
+        """Hear what tools say with `logging`."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-        self._former = logging.getLogRecordFactory()
-        logging.setLogRecordFactory(self._made)
+        log_records.listen(self)
 
     async def close(self) -> None:
         self._stop_hearing()
@@ -67,23 +65,17 @@ class Logs(Service):
     def _stop_hearing(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        if self._former is not None and logging.getLogRecordFactory() == self._made:
-            logging.setLogRecordFactory(self._former)
+        log_records.stop_listening(self)
         self._loop = None
 
     # -------------------------------------------------------------------------------------------------- hearing
 
-    def _made(self, *args: Any, **named: Any) -> logging.LogRecord:
-        assert self._former is not None
-        record = self._former(*args, **named)
-        is_named = isinstance(
-            record.name, str
-        )  # logging itself makes nameless records, to fill them in later
-        if self._loop is not None and is_named and not record.name.startswith(OUR_LOGGERS):
-            attempt = current.get() or (self.at_hand() if threading.get_ident() == self._thread else None)
-            if attempt is not None:
-                self._hear(attempt, record)
-        return record
+    def heard(self, record: logging.LogRecord) -> None:
+        if self._loop is None:
+            return
+        attempt = current.get() or (self.at_hand() if threading.get_ident() == self._thread else None)
+        if attempt is not None:
+            self._hear(attempt, record)
 
     def _hear(self, attempt: Attempt, record: logging.LogRecord) -> None:
         try:

@@ -6,6 +6,7 @@ server keeps the lines with the attempt, and removes the secrets, which a worker
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 from collections.abc import Callable
@@ -13,9 +14,9 @@ from contextvars import ContextVar
 from typing import Any, Final, Self, TextIO
 
 from holdfast import limits
+from holdfast.tools import log_records
 from holdfast.tools.context import line_of
 
-OUR_LOGGERS: Final = "holdfast"
 UNFINISHED_CHARS_MAX: Final = 10_000  # of a line that has no end yet
 
 current: ContextVar[Heard | None] = ContextVar("holdfast_call", default=None)
@@ -67,9 +68,7 @@ class Hearing:
     """Hears calls while this context is open."""
 
     def __enter__(self) -> Self:
-        self._is_open = True
-        self._former = logging.getLogRecordFactory()
-        logging.setLogRecordFactory(self._made)
+        log_records.listen(self)
         both = {"stdout": sys.stdout, "stderr": sys.stderr}
         # a process without a terminal may have none
         self._streams = {name: _Stream(under, name) for name, under in both.items() if under is not None}
@@ -78,23 +77,17 @@ class Hearing:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._is_open = False
-        if logging.getLogRecordFactory() == self._made:
-            logging.setLogRecordFactory(self._former)
+        log_records.stop_listening(self)
         for name, stream in self._streams.items():
             if getattr(sys, name) is stream:
                 setattr(sys, name, stream.under)
 
-    def _made(self, *args: Any, **named: Any) -> logging.LogRecord:
-        record = self._former(*args, **named)
-        heard = current.get() if self._is_open else None
-        # logging itself makes nameless records, to fill them in later
-        if heard is not None and not str(record.name or OUR_LOGGERS).startswith(OUR_LOGGERS):
-            try:
-                heard.add(record.levelname.lower(), record.getMessage())
-            except Exception:  # noqa: BLE001  # arguments that do not fit the format are reported by logging itself
-                return record
-        return record
+    def heard(self, record: logging.LogRecord) -> None:
+        call = current.get()
+        if call is not None:
+            # arguments that do not fit the format are reported by logging itself
+            with contextlib.suppress(Exception):
+                call.add(record.levelname.lower(), record.getMessage())
 
 
 class _Stream:

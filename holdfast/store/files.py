@@ -31,7 +31,7 @@ def in_the_way(database: str) -> str:
     To open a FIFO would wait for a writer; a link would let another file be overwritten.
     """
     for name in (f"{database}{end}" for end in COMPANIONS):
-        with contextlib.suppress(FileNotFoundError):
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # opening it says who may not, and why
             if not stat.S_ISREG(os.lstat(name).st_mode):
                 return (
                     f"{name} is not a regular file, but Holdfast keeps a file of its own there; move it away"

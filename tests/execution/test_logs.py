@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import functools
+import inspect
 import logging
 from pathlib import Path
 from typing import Any
@@ -247,6 +249,45 @@ async def test_closing_the_engine_restores_the_factory_of_records(engine: TestEn
     assert logging.getLogRecordFactory() != before
     engine.close()
     assert logging.getLogRecordFactory() == before
+
+
+@pytest.mark.anyio
+async def test_engines_closed_in_any_order_do_not_make_logging_deeper(tmp_path: Path) -> None:
+    """Each one used to wrap the factory of the one before: after a thousand, a log line exceeded the depth of the stack."""
+
+    before, depths = logging.getLogRecordFactory(), list[int]()
+
+    def measured(*args: Any, **named: Any) -> logging.LogRecord:
+        depths.append(len(inspect.stack(0)))
+        return before(*args, **named)
+
+    logging.setLogRecordFactory(measured)
+    try:
+        async with Holdfast(str(tmp_path / "one.db")):
+            users.warning("with one engine")
+            for number in range(5):
+                first = Holdfast(str(tmp_path / f"{number}.db"))
+                await first.__aenter__()
+                async with Holdfast(str(tmp_path / f"{number}-second.db")):
+                    await first.__aexit__(None, None, None)
+            users.warning("after pairs that were not closed in the order of opening")
+        assert depths[0] == depths[-1]
+        assert logging.getLogRecordFactory() is measured
+    finally:
+        logging.setLogRecordFactory(before)
+
+
+@pytest.mark.anyio
+async def test_a_factory_of_the_users_that_wraps_ours_is_not_called_back(tmp_path: Path) -> None:
+    before = logging.getLogRecordFactory()
+    async with Holdfast(str(tmp_path / "a.db")):
+        ours = logging.getLogRecordFactory()
+        logging.setLogRecordFactory(functools.partial(ours))
+        try:
+            async with Holdfast(str(tmp_path / "b.db")):
+                users.warning("once around is enough")
+        finally:
+            logging.setLogRecordFactory(before)
 
 
 def test_a_program_may_log_while_its_loop_stands_still(

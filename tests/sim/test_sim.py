@@ -28,7 +28,7 @@ from tests.sim.campaign import (
 SEEDS = {
     "pure": 2_000, "pure-woven": 1_500, "pure-graph": 2_000, "pure-recover": 1_500, "races": 3_000, "world": 350, "world-woven": 300,
     "world-graph": 500, "world-recover": 250, "world-waits": 200,
-    "world-schedules": 14,
+    "world-schedules": 28,
 }  # fmt: skip
 DETERMINISM = """
 import hashlib

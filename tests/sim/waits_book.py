@@ -112,6 +112,11 @@ class Book:
         return self.run.over
 
     @property
+    def ends_as_asked(self) -> bool:
+        """Whether a run that was cancelled ended so."""
+        return self.status == "cancelled"
+
+    @property
     def timers(self) -> dict[str, Millis]:
         return self.run.timers
 

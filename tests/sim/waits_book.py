@@ -43,7 +43,7 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.state import Run, beneath, timer_key
+from holdfast.engine.state import Run, Step, beneath, timer_key
 from holdfast.plan.graph import Approval, Signal
 from holdfast.values import Error, Millis, RunId, RunNo, decode
 from tests.sim.checkers import hold, whole
@@ -318,6 +318,10 @@ class Book:
 
     # ------------------------------------------------------------------------------------- after every row
 
+    @staticmethod
+    def _is_named(step: Step) -> bool:
+        return step.state == "ready" or step.lacks_since > 0
+
     def _after(self, event: Event, decisions: list[Decision]) -> None:
         run = self.run
         self.status = run.status
@@ -334,7 +338,7 @@ class Book:
             self.counts[run.status] += 1
             return
         self._signals(decisions)
-        named = run.waits or run.timers or any(step.state == "ready" for step in run.steps.values())
+        named = run.waits or run.timers or any(map(self._is_named, run.steps.values()))
         hold(run.status != "waiting" or named, "a run that waits says what for", event)
 
     def _decided(self, order: CompleteStep | FailStep) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from holdfast.cli.commands import COMMANDS, GROUPS, SHELLS
+from holdfast.cli.commands import COMMANDS, GROUPS
+from holdfast.cli.commands.upkeep import SHELLS
 from holdfast.cli.parser import Argument, Command, Flag, Given, Misread
 from holdfast.cli.streams import UNWRITTEN, give, put, say
 

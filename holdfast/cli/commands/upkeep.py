@@ -1,0 +1,76 @@
+"""Commands to back up and check a database, and about the command line itself."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.cli.commands.flags import (
+    EVERY,
+    ON_A_FILE,
+)
+from holdfast.cli.parser import Argument, Command, Flag
+
+SHELLS: Final = ("bash", "zsh", "fish")
+BACKUP: Final = Command(
+    "backup",
+    "Copy the database into a new file, even while another process writes to it.",
+    "holdfast.cli.upkeep:backup_command",
+    """\
+The copy is a consistent snapshot, is verified, and can be used as a database. An existing file is not overwritten.
+
+A plain backup replaces the original when that is lost. To use a copy beside the original, make it with --as-copy: the copy
+does not accept job tokens, callback URLs and approval links that the original issued.""",
+    ("holdfast backup holdfast-copy.db", "holdfast backup trial.db --as-copy"),
+    (Argument("FILE", "The file to write.", files="any"),),
+    (
+        Flag("--as-copy", "Give the copy its own identity, so that it can be used beside the original."),
+        *ON_A_FILE,
+    ),
+)
+DOCTOR: Final = Command(
+    "doctor",
+    "Check the database and the machine.",
+    "holdfast.cli.upkeep:doctor_command",
+    """\
+Only reads the database, unless --forget-key, --retry-run or --accept-loss is given. These check nothing, and all but
+--retry-run need the database to themselves.
+
+Exit code: 0 no problem found, 1 there is a problem.""",
+    (
+        "holdfast doctor",
+        "holdfast doctor --db sqlite:///holdfast-copy.db --json",
+        "holdfast doctor --forget-key invoice-17",
+    ),
+    (),
+    (
+        Flag(
+            "--accept-loss",
+            "Continue without acknowledged commits that are missing from the file, for example after restoring an older copy.",
+        ),
+        Flag(
+            "--forget-key",
+            "Forget the stored output of this global idempotency key: the next step with this key makes its call again.",
+            "KEY",
+        ),
+        Flag(
+            "--retry-run",
+            "Retry a run that was quarantined because it crashed the process three times. A running server continues it at once.",
+            "RUN_ID",
+        ),
+        *ON_A_FILE,
+    ),
+)
+COMPLETION: Final = Command(
+    "completion",
+    "Print the shell completion script.",
+    "holdfast.cli.completion:command",
+    "holdfast --install-completion installs it for your shell.",
+    ("holdfast completion bash", "source <(holdfast completion zsh)"),
+    (Argument("SHELL", "bash, zsh or fish.", choices=SHELLS),),
+    EVERY,
+)
+VERSION: Final = Command(
+    "version", "Print the version.", "holdfast.cli.main:version_command", "", ("holdfast version",), (), EVERY
+)
+
+COMMANDS: Final = (BACKUP, DOCTOR, COMPLETION, VERSION)

@@ -29,7 +29,7 @@ from holdfast.engine.state import Guarded, Run, Scope, Step, Undoable, beneath, 
 from holdfast.plan.expr import walk
 from holdfast.plan.graph import Plan
 from holdfast.plan.resolve import members_of
-from holdfast.plan.unread import TEXT_BYTES_MIN, Items, Members, Unread, locate
+from holdfast.plan.unread import TEXT_BYTES_MIN, Items, Members, Meter, Unread, locate
 from holdfast.values import (
     GATHERED_DEPTH_MAX,
     JSON_DEPTH_MAX,
@@ -79,6 +79,7 @@ class Draft(msgspec.Struct, gc=False):
     excess: int = 0
     depth_max: int = JSON_DEPTH_MAX
     worked: int = 0
+    scans: Meter | None = None  # of large values, once there are any
     seen: dict[str, Any] = NOTHING  # large values that this decision has read, by path
     seen_bytes: int = 0
     environment: dict[str, str | None] | None = None  # only for a run that starts with this decision
@@ -100,6 +101,7 @@ class Draft(msgspec.Struct, gc=False):
             len(self.decisions) >= DECISIONS_MAX
             or self.value_bytes >= DECISION_BYTES_MAX
             or self.worked >= DECISION_WORK_MAX
+            or (self.scans is not None and self.worked + self.scans.worked >= DECISION_WORK_MAX)
         )
 
     def cut(self) -> None:
@@ -376,7 +378,7 @@ class Draft(msgspec.Struct, gc=False):
         if len(text) <= TEXT_BYTES_MIN:
             value = decode(text)
         else:
-            value = Unread(text if type(text) is msgspec.Raw else msgspec.Raw(text), self)
+            value = Unread(text if type(text) is msgspec.Raw else msgspec.Raw(text), self.meter())
         if len(text) > CACHE_BYTES_MIN:
             self.seen_bytes += len(text)
             if not self.seen or self.seen_bytes > SEEN_BYTES_MAX:
@@ -384,13 +386,18 @@ class Draft(msgspec.Struct, gc=False):
             self.seen[key] = value
         return value
 
+    def meter(self) -> Meter:
+        if self.scans is None:
+            self.scans = Meter()
+        return self.scans
+
     def _decoded(self, path: str, raw: msgspec.Raw) -> Any:
         """Decode a value when an expression refers to it, unless it is so large that only parts of it are. What is not small is cached.
         Sharing it is safe: rendered arguments are written as text and decoded again before a tool receives them."""
         about = self.run.__dict__
         if len(raw) > TEXT_BYTES_MIN:
             large: Unread = about.setdefault("unread", {}).setdefault(path, Unread(raw))
-            large.meter = self
+            large.meter = self.meter()
             return large
         cache = about.setdefault("decoded", {})
         if path in cache:

@@ -198,7 +198,7 @@ def search(doc: Document, find: Find, reads: Sequence[Members] = ((),)) -> Evalu
                 if type(value) is Raw:  # an alias is the same value
                     key = id(whole), (source.members, *rests)
                     if key not in known:
-                        known[key] = _parts(Unread(value, view), rests, work)
+                        known[key] = _parts(Unread(value, view.meter()), rests, work)
                     value = known[key]
                 _put(root, members, value, is_alias=is_alias)
         return root

@@ -12,6 +12,7 @@ from typing import Any, Final, Literal, NamedTuple, Protocol
 
 import msgspec
 
+from holdfast.plan.unread import Meter
 from holdfast.spec.policy import RetryPolicy
 from holdfast.spec.steps import ResultRule
 from holdfast.values import Error, Millis, base_of, scope_of, split
@@ -41,6 +42,7 @@ class View(Protocol):
     depth_max: int  # limit of such a value; higher once an output was gathered for it
     worked: int  # units of work that searches and conditions have spent so far, see spec/work.py
 
+    def meter(self) -> Meter: ...  # of scans of large values
     def env(self) -> Any: ...
     def inputs(self) -> Any: ...
     def output(self, path: str) -> Any: ...

@@ -14,7 +14,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from functools import lru_cache
 from itertools import takewhile
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import msgspec
 from msgspec import UNSET, Raw, UnsetType
@@ -38,10 +38,14 @@ FOUND_MAX: Final = 1_000  # parts of one value that are remembered
 FOUND_BYTES_MAX: Final = 1024 * 1024
 
 
-class Meter(Protocol):
-    """Counts the work of one decision; see plan/graph.View."""
+class Meter:
+    """Counts the scans of one decision. A run keeps it with the values that were scanned, so it refers to nothing: a cycle with the
+    draft of the decision would never be freed, because the garbage collector does not track drafts."""
 
-    worked: int
+    __slots__ = ("worked",)
+
+    def __init__(self) -> None:
+        self.worked = 0  # in units of spec/work.py
 
 
 def value_in(text: bytes | Raw) -> Any:

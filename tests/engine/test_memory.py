@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import sys
+
+import msgspec
 import pytest
 
 from holdfast.engine import fold
+from holdfast.engine.events import StepSucceeded
 from holdfast.engine.fold import RESULT_BYTES_MAX, RESULT_VALUE_BYTES_MAX
+from holdfast.plan.unread import TEXT_BYTES_MIN
+from holdfast.values import encode
 from tests.engine.driver import Case, state_of
 from tests.small_limits import with_limits
 
@@ -200,3 +207,25 @@ def test_a_run_that_must_keep_too_much_fails_with_kind_state_too_large(
     assert case.run.error is not None and case.run.error.kind == "state_too_large"
     assert "collect: none" in case.run.error.message
     assert 9 <= index <= 12
+
+
+@pytest.mark.parametrize("on", ["$.steps.a.output.small", "$.steps.a.output.list[?@ == 9]"])
+def test_a_large_value_that_an_expression_read_is_freed_with_its_run(on: str) -> None:
+    text = encode({"list": [1, 2], "small": 1, "rest": "x" * TEXT_BYTES_MIN})
+    case = Case(
+        f"""
+        name: n
+        steps:
+          - {{id: a, tool: t}}
+          - {{id: b, kind: branch, on: "{on}", then: [{{id: c, tool: t, args: {{v: "{{{{ steps.a.output.small }}}}"}}}}], else: []}}
+        """,
+        {},
+        checks=False,
+    )
+    case.start()
+    before = sys.getrefcount(text)
+    case.apply(StepSucceeded("a", 1, msgspec.Raw(text), 0))
+    assert sys.getrefcount(text) > before
+    del case
+    gc.collect()
+    assert sys.getrefcount(text) <= before

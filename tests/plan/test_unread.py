@@ -13,7 +13,16 @@ from holdfast.engine import draft
 from holdfast.errors import ExpressionTooCostly, LimitExceeded
 from holdfast.jsontext import cuts, has_few_members
 from holdfast.plan import expr, unread
-from holdfast.plan.unread import Items, Unread, count_items, decoded_in_pieces, locate, members_in, value_in
+from holdfast.plan.unread import (
+    Items,
+    Meter,
+    Unread,
+    count_items,
+    decoded_in_pieces,
+    locate,
+    members_in,
+    value_in,
+)
 from holdfast.spec.work import Work, read
 from holdfast.values import decode, encode
 from tests.engine.driver import Case
@@ -138,12 +147,8 @@ def test_decoding_a_text_of_many_values_is_too_costly_and_one_of_long_strings_is
     assert len(read(Raw(commas), Work())["csv"]) == 3_000_000
 
 
-class Counted:
-    worked = 0
-
-
 def test_many_different_parts_of_one_large_value_are_too_costly_in_one_decision() -> None:
-    large = Unread(Raw(encode({f"k{number}": "x" * 10 for number in range(600_000)})), Counted())
+    large = Unread(Raw(encode({f"k{number}": "x" * 10 for number in range(600_000)})), Meter())
     assert large.at(("k5",)) == "x" * 10
     with pytest.raises(ExpressionTooCostly):
         _ = [large.at((f"k{number}",)) for number in range(1_000)]

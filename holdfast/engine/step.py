@@ -21,7 +21,8 @@ from holdfast.engine.draft import Draft
 from holdfast.engine.effects import Effect
 from holdfast.engine.ends import BROKEN
 from holdfast.engine.events import Event, StepSucceeded, TimerFired
-from holdfast.engine.fold import finish_run, fold, keep_output
+from holdfast.engine.fold import finish_run, fold
+from holdfast.engine.frames import keep_output
 from holdfast.engine.state import Run, Step, timer_key
 from holdfast.plan import composed
 from holdfast.plan.graph import Plan, Timer

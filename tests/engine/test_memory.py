@@ -8,9 +8,9 @@ import sys
 import msgspec
 import pytest
 
-from holdfast.engine import fold
+from holdfast.engine import frames
 from holdfast.engine.events import StepSucceeded
-from holdfast.engine.fold import RESULT_BYTES_MAX, RESULT_VALUE_BYTES_MAX
+from holdfast.engine.frames import RESULT_BYTES_MAX, RESULT_VALUE_BYTES_MAX
 from holdfast.plan.unread import TEXT_BYTES_MIN
 from holdfast.values import encode
 from tests.engine.driver import Case, state_of
@@ -50,7 +50,7 @@ def test_a_loop_that_collects_nothing_keeps_no_iteration() -> None:
 
 
 def test_a_loop_that_only_the_result_names_is_kept_while_it_is_small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(fold, "RESULT_BYTES_MAX", 2_000)
+    monkeypatch.setattr(frames, "RESULT_BYTES_MAX", 2_000)
     case = loop("collect: outputs")
     iterate(case, 0)
     assert (case.run.result_whole, "loop[0]" in case.run.frames) == (True, True)
@@ -94,7 +94,7 @@ def test_the_state_of_a_loop_does_not_grow_with_its_iterations() -> None:
 def test_errors_that_only_the_result_names_are_kept_while_they_are_few(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(fold, "RESULT_BYTES_MAX", 200)
+    monkeypatch.setattr(frames, "RESULT_BYTES_MAX", 200)
     case = loop("on_any_fail: continue")
     for index in range(20):
         case.fail(f"loop[{index}].s")

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.engine import decide, fold
+from holdfast.engine import decide, fold, fold_events
 from holdfast.engine.decisions import Decision
 from holdfast.engine.events import Event
 
@@ -87,5 +87,5 @@ def test_no_other_module_of_these_packages_reads_events() -> None:
 
 
 def test_the_engine_decides_and_folds_every_event_and_folds_every_decision() -> None:
-    assert set(decide._ON) == set(fold._FACTS) == set(Event.__args__)
-    assert set(fold._ORDERS) == set(Decision.__args__)
+    assert set(decide._ON) == set(fold_events.EVENTS) == set(Event.__args__)
+    assert set(fold._DECISIONS) == set(Decision.__args__)

@@ -18,21 +18,11 @@ from holdfast.values import Millis
 from holdfast.views import runs
 from holdfast.views.definitions import Text, VersionView
 from holdfast.views.explain import Explanation, Wait
-from holdfast.views.runs import (
-    CallbackDelivery,
-    Definition,
-    Diff,
-    JournalEntry,
-    LogLine,
-    Page,
-    Release,
-    RunSummary,
-    RunView,
-    StepView,
-    Trigger,
-    WorkflowView,
-)
+from holdfast.views.pages import Page
+from holdfast.views.run_view import JournalEntry, RunView, Trigger
+from holdfast.views.runs import CallbackDelivery, Definition, LogLine, Release, RunSummary, StepView
 from holdfast.views.values import Head
+from holdfast.views.workflows import Diff, WorkflowView
 
 Links = Callable[[str, Wait], list[types.ApprovalLink]]  # of a run's wait
 

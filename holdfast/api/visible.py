@@ -30,7 +30,7 @@ async def check_workflow(services: Services, principal: Principal, name: str) ->
         return
     hidden = NotFound(f"there is no workflow {name[:200]!a}")
     try:
-        found = (await services.queries.workflow(principal.tenant, name)).workflow.name
+        found = (await services.queries.catalog.workflow(principal.tenant, name)).workflow.name
     except NotFound:
         raise hidden from None
     if not principal.rights.sees(found):

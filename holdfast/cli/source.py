@@ -529,23 +529,23 @@ class FileSource:
 
     async def workflows(self) -> list[WorkflowLine]:
         async with self._reading() as queries:
-            found = await every_page(lambda **page: queries.workflows(DEFAULT_TENANT, **page))
+            found = await every_page(lambda **page: queries.catalog.workflows(DEFAULT_TENANT, **page))
         return [present.workflow_line(one) for one in found]
 
     async def workflow(self, name: str, number: int | None) -> Workflow:
         async with self._reading() as queries:
-            release, spec = await queries.definition(DEFAULT_TENANT, name, number)
+            release, spec = await queries.catalog.definition(DEFAULT_TENANT, name, number)
             text = await queries.definitions.text(DEFAULT_TENANT, release.version)
             return present.workflow(release, spec, text)
 
     async def versions(self, name: str) -> list[Release]:
         async with self._reading() as queries:
-            found = await every_page(lambda **page: queries.releases(DEFAULT_TENANT, name, **page))
+            found = await every_page(lambda **page: queries.catalog.releases(DEFAULT_TENANT, name, **page))
         return [present.release(one) for one in found]
 
     async def diff(self, name: str, a: int, b: int) -> Diff:
         async with self._reading() as queries:
-            return present.diff(await queries.diff(DEFAULT_TENANT, name, a, b))
+            return present.diff(await queries.catalog.diff(DEFAULT_TENANT, name, a, b))
 
     async def roll_back(self, name: str, number: int) -> Release:
         async with self._acting() as engine:

@@ -13,7 +13,7 @@ from holdfast.plan import composed
 from holdfast.signing import signature, webhook_signature
 from holdfast.store.records import CallbackDelivery
 from holdfast.values import Millis, rfc3339, written
-from holdfast.views.runs import RunView
+from holdfast.views.run_view import RunView
 
 ENVELOPE_BYTES: Final = 64 * 1024  # more than everything else in the message
 

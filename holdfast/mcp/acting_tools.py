@@ -76,7 +76,7 @@ async def _meant(asked: Asked, wanted: Run) -> Any:
         return await asked.services.commands.read(wanted.spec)
     if not (asked.desk.catalogue.sees(name) and sees_of(asked.talk)(name)):
         raise NotFound(f"there is no workflow {name!a} here")
-    return (await asked.services.queries.workflow(asked.tenant, name)).workflow.name
+    return (await asked.services.queries.catalog.workflow(asked.tenant, name)).workflow.name
 
 
 class Rerun(Arguments, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ from holdfast.views.asking import asks
 from holdfast.views.events import RunEvent
 from holdfast.views.explain import Wait
 from holdfast.views.positions import BEGINNING
-from holdfast.views.runs import RunView
+from holdfast.views.run_view import RunView
 
 ASKING_SECS_MAX: Final = 600.0  # a question to the user of an older client may keep its call open this long
 TELLING_SECS_MAX: Final = 10.0  # for the last events of a run that has finished

@@ -16,7 +16,7 @@ import msgspec
 from holdfast.api.services import Services
 from holdfast.errors import NotFound
 from holdfast.mcp.answers import AROUND_BYTES, budget_of, part_of
-from holdfast.views.runs import RunView
+from holdfast.views.run_view import RunView
 
 SCHEME: Final = "artefact://sha256/"
 INLINE_BYTES_MAX: Final = 1024 * 1024

@@ -18,7 +18,7 @@ from holdfast.mcp.sees import sees_of
 from holdfast.mcp.table import Desk
 from holdfast.mcp.talk import Context, Talk, invalid_params
 from holdfast.views.offers import Offer
-from holdfast.views.runs import RunView
+from holdfast.views.run_view import RunView
 
 WRITE: Final = "write_workflow"
 VALUES_MAX: Final = 100  # of one completion

@@ -18,7 +18,7 @@ from holdfast.errors import InvalidInputs, NotWaiting
 from holdfast.mcp.talk import Talk, invalid_params
 from holdfast.views.asking import asks
 from holdfast.views.explain import Wait
-from holdfast.views.runs import RunView
+from holdfast.views.run_view import RunView
 
 PRIMITIVES: Final = frozenset({"string", "number", "integer", "boolean"})
 PROMPT_CHARS_MAX: Final = 2_000

@@ -17,7 +17,7 @@ from holdfast.mcp.sees import sees_of
 from holdfast.mcp.status import s1_status
 from holdfast.mcp.table import Arguments, Asked, RunId
 from holdfast.values import TERMINAL, Status
-from holdfast.views.runs import RunView
+from holdfast.views.run_view import RunView
 
 WaitSecs = Annotated[float, msgspec.Meta(ge=0, le=60, description="How long to wait for the run to finish.")]
 Inputs = Annotated[dict[str, Any], msgspec.Meta(description="The inputs of the run, by name.")]

@@ -29,7 +29,7 @@ from holdfast.mcp.table import Desk
 from holdfast.mcp.talk import Context, Talk, invalid_params
 from holdfast.values import TERMINAL
 from holdfast.views.notations import SCHEMAS
-from holdfast.views.runs import RunView
+from holdfast.views.run_view import RunView
 
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"

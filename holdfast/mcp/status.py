@@ -9,7 +9,7 @@ from holdfast.api.types import time_or_none, time_text
 from holdfast.values import TERMINAL
 from holdfast.views.asking import asks
 from holdfast.views.explain import Wait
-from holdfast.views.runs import RunView
+from holdfast.views.run_view import RunView
 
 POLL_MS: Final = 500
 DAY_MS: Final = 86_400_000

@@ -21,7 +21,7 @@ from holdfast.mcp.questions import Questions
 from holdfast.mcp.status import task_of
 from holdfast.mcp.talk import TASKS, Context, Talk, invalid_params
 from holdfast.values import TERMINAL
-from holdfast.views.runs import RunView
+from holdfast.views.run_view import RunView
 
 NAME_HEADER: Final = "mcp-name"
 

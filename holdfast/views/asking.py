@@ -14,7 +14,8 @@ from holdfast.runtime.resident_run import ResidentRun
 from holdfast.values import TERMINAL, RunNo
 from holdfast.views.events import Feed
 from holdfast.views.explain import Wait
-from holdfast.views.runs import Queries, RunView
+from holdfast.views.run_view import RunView
+from holdfast.views.runs import Queries
 
 ASKED: Final = frozenset({"approval", "signal", "condition"})  # waits that a caller of a tool can end
 

@@ -1,4 +1,4 @@
-"""Queries over runs and workflows, for every interface. They read committed rows, never state that is not durable yet.
+"""Queries over runs, for every interface. They read committed rows, never state that is not durable yet.
 
 Only waits and progress may come from the memory of the engine that drives a run. A status and the values that belong to it are read
 in one transaction. Writes nothing; lists are pages of bounded size and cost.
@@ -10,16 +10,14 @@ import asyncio
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final
 
 import msgspec
 
 from holdfast import limits
-from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import FinishRun
-from holdfast.engine.events import Adopted, RunStarted, TriggeredBy
 from holdfast.engine.state import Run
-from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound, RunIsOpen, Unavailable
+from holdfast.errors import HoldfastError, InvalidInputs, NotFound, RunIsOpen, Unavailable
 from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Plan
 from holdfast.runtime.fatal_runs import set_aside_of
@@ -28,53 +26,42 @@ from holdfast.runtime.plans import Plans
 from holdfast.runtime.remembered import Remembered
 from holdfast.runtime.rerun import Again, restart
 from holdfast.spec.notation import Definition
-from holdfast.spec.problems import did_you_mean
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
 from holdfast.store.lock import holder_of
-from holdfast.store.records import (
-    CallbackDelivery,
-    Ends,
-    LogLine,
-    Release,
-    RunRow,
-    SetAside,
-    Workflow,
-)
-from holdfast.tools.threads import in_thread
-from holdfast.values import (
-    DEFAULT_TENANT,
-    NULL,
-    TERMINAL,
-    Error,
-    Millis,
-    RunId,
-    RunNo,
-    Status,
-    decode,
-    is_text,
-    job_id,
-)
+from holdfast.store.records import CallbackDelivery, Ends, LogLine, Release, RunRow, SetAside, Workflow
+from holdfast.values import DEFAULT_TENANT, NULL, TERMINAL, Error, Millis, RunId, RunNo, is_text
 from holdfast.views import explain as why
-from holdfast.views import tasks
 from holdfast.views.courses import Courses
-from holdfast.views.cursors import at_cursor, cursor_at, cursor_of, cursor_of_text, number_of, text_of_cursor
+from holdfast.views.cursors import at_cursor, cursor_at, cursor_of, number_of
 from holdfast.views.definitions import Definitions
-from holdfast.views.difference import pointers_between, text_between
 from holdfast.views.explain import Explanation, Wait
 from holdfast.views.memory import Memory
-from holdfast.views.node_run_pages import NodeRunPages
 from holdfast.views.node_runs import NodeRun
 from holdfast.views.outputs import UNSHOWN, output_text
-from holdfast.views.progress import Progress, Progresses
+from holdfast.views.pages import PAGE, Page, page_size
+from holdfast.views.progress import Progresses
 from holdfast.views.pulse import Pulse, pulse
 from holdfast.views.run_lines import RunSummary, summaries, wanted_of
 from holdfast.views.run_steps import RunSteps
+from holdfast.views.run_view import (
+    JournalEntry,
+    Preview,
+    RunView,
+    begun_at,
+    cut_apart,
+    finish_of,
+    jobs_in,
+    labels_of,
+    only_callbacks,
+    start_of,
+)
 from holdfast.views.services import ServiceView, services_of
 from holdfast.views.steps import StepView
-from holdfast.views.tasks import Task
-from holdfast.views.values import GATHERED, Head, Values, cut, part_of
+from holdfast.views.tasks import Task, TaskQueries
+from holdfast.views.values import GATHERED, Head, Values, part_of
 from holdfast.views.waiting import Waits
+from holdfast.views.workflows import Diff, WorkflowQueries, WorkflowView
 
 __all__ = [  # records too, for interfaces, which may not import the store
     "CallbackDelivery",
@@ -98,102 +85,12 @@ __all__ = [  # records too, for interfaces, which may not import the store
     "only_callbacks",
 ]
 
-PAGE: Final = 100
-NAMES_READ_MAX: Final = 1_000  # searched for a similar name when one is unknown
 ID_PART_MIN: Final = 4  # least characters of an id to search by
-NO_BOUND: Final = 2**62
 OUTPUTS_REMEMBERED_MAX: Final = 1_000  # of finished runs, gathered from their steps
 OUTPUT_BYTES_REMEMBERED_MAX: Final = 32 * 1024 * 1024
 
-Item = TypeVar("Item")
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-
-
-class Page(msgspec.Struct, Generic[Item], frozen=True):
-    """A page of a list. `cursor` selects the next page; None if there is none. A short page may not be the last."""
-
-    items: list[Item]
-    cursor: str | None
-
-
-Trigger = TriggeredBy  # the occurrence of a schedule that started a run
-
-
-class RunView(msgspec.Struct, frozen=True):
-    """A run at one moment. `number` is the release it was started from, if it was started by name."""
-
-    run_id: str
-    workflow: str
-    version: str
-    number: int | None
-    status: Status
-    inputs_text: msgspec.Raw  # JSON text of up to 25 MiB, which interfaces pass on unchanged
-    output_text: msgspec.Raw
-    error: Error | None
-    waits: list[Wait]
-    progress: Progress
-    labels: dict[str, str]
-    created_at: Millis
-    started_at: Millis | None
-    finished_at: Millis | None
-    rerun_of: str | None
-    parent_job_id: str | None
-    set_aside: SetAside | None = None
-    trigger: Trigger | None = None
-    seq: int = 0  # the row that this is as of
-    heads: dict[str, Head] = {}  # of values that are not shown whole
-
-    @property
-    def inputs(self) -> Any:
-        return decode(self.inputs_text)
-
-    @property
-    def output(self) -> Any:
-        return decode(self.output_text)
-
-
-def only_callbacks(view: RunView) -> list[str]:
-    """Return the task ids that a run waits for, oldest first, if it waits for nothing else."""
-    if view.status != "waiting" or any(wait.kind != "callback" for wait in view.waits):
-        return []
-    return [wait.name for wait in sorted(view.waits, key=lambda wait: wait.since or 0)]
-
-
-class JournalEntry(msgspec.Struct, frozen=True):
-    """One journal row: an event with its decisions. `body` is `[format, event, decisions]`. `jobs` are the job ids of the attempts
-    in the row, by path and number: `a#1`."""
-
-    seq: int
-    epoch: int
-    at: Millis
-    kind: str
-    body: msgspec.Raw
-    jobs: dict[str, str] = {}
-
-
-class WorkflowView(msgspec.Struct, frozen=True):
-    """A workflow and its current release, if any."""
-
-    workflow: Workflow
-    release: Release | None
-
-
-class Diff(msgspec.Struct, frozen=True):
-    """The difference between two releases: as text, and as pointers to what differs."""
-
-    name: str
-    a: int
-    b: int
-    text: str
-    pointers: list[str]
-
-
-class Preview(msgspec.Struct, frozen=True):
-    """What a rerun would copy and what it would run: top-level steps, and paths inside a step that runs in part."""
-
-    copied: list[str]
-    runs: list[str]
 
 
 class Queries:
@@ -204,10 +101,11 @@ class Queries:
     ) -> None:
         self.store, self._plans, self._memory, self._artefacts = store, plans, memory, artefacts
         self._progresses = Progresses(store)
-        self._node_run_pages = NodeRunPages(store)
         self.courses = Courses(store)
         self.definitions = Definitions(store, plans)
         self.waits = Waits(store)
+        self.catalog = WorkflowQueries(store, plans)
+        self.tasks = TaskQueries(self)
         self.run_steps = RunSteps(store, plans, self.definitions)
         self._outputs: Remembered[RunNo, tuple[msgspec.Raw, Error | None]] = Remembered(
             count_max=OUTPUTS_REMEMBERED_MAX, bytes_max=OUTPUT_BYTES_REMEMBERED_MAX
@@ -227,10 +125,10 @@ class Queries:
         waits = [] if is_still else await self._waits(ends.row)
         if waits:
             ends = await self._ends(tenant, run_id)  # as of now, when its waits are durable
-        row, started = ends.row, _started(ends)
+        row, started = ends.row, start_of(ends)
         plan = await self._plans.of_version(row.tenant, row.version)
         is_over = row.status in TERMINAL
-        finish = _finish(ends) if is_over else None
+        finish = finish_of(ends) if is_over else None
         heads: dict[str, Head] = {}
         inputs, head = await part_of(self.store, row.no, started.inputs, values)
         if head is not None:
@@ -251,7 +149,7 @@ class Queries:
             progress=await self._progresses.of(row.no, ends.last[0], plan.steps_total),
             labels=labels_of(row),
             created_at=row.created_at,
-            started_at=_started_at(ends, started),
+            started_at=begun_at(ends, started),
             finished_at=row.finished_at,
             rerun_of=row.rerun_of,
             parent_job_id=row.parent_job_id,
@@ -315,7 +213,7 @@ class Queries:
     ) -> Page[RunRow]:
         """List runs, newest first. A label is `team=x`, or `team` for any value, and of several all must match; `id_part` is the
         beginning or end of an id. `created_from` is included, `created_to` is not."""
-        limit = _page(limit)
+        limit = page_size(limit)
         if id_part is not None:
             return await self._like(tenant, id_part, limit)
         before = None if cursor is None else RunNo(at_cursor(self.store.server_key, f"runs {tenant}", cursor))
@@ -382,7 +280,7 @@ class Queries:
         self, tenant: str, run_id: str, *, every: bool = False, cursor: str | None = None, limit: int = PAGE
     ) -> Page[StepView]:
         """List steps in the order in which they were reached: top-level and failed steps, or every step."""
-        limit = _page(limit)
+        limit = page_size(limit)
         row = await self._row(tenant, run_id)
         after = 0 if cursor is None else number_of(cursor)
         part = await self.run_steps.page(row, every=every, after=after, limit=limit)
@@ -395,7 +293,7 @@ class Queries:
 
     async def dead_letters(self, tenant: str, *, cursor: str | None, limit: int) -> Page[CallbackDelivery]:
         """List dead letters, oldest first."""
-        limit = _page(limit)
+        limit = page_size(limit)
         key, which = self.store.server_key, f"dead letters {tenant}"
         after = 0 if cursor is None else at_cursor(key, which, cursor)
         found = await self.store.dead_letters(tenant, after, limit + 1)
@@ -412,11 +310,11 @@ class Queries:
         self, tenant: str, run_id: str, after: int = 0, limit: int = PAGE
     ) -> Page[JournalEntry]:
         """List rows with a number greater than `after`; the cursor is the number of the last one, as text."""
-        limit = _page(limit)
+        limit = page_size(limit)
         row = await self._row(tenant, run_id)
         rows = await self.store.journal(row.no, after, limit + 1)
         items = [
-            JournalEntry(seq, epoch, Millis(at), kind, msgspec.Raw(body.encode()), _jobs(row.id, body))
+            JournalEntry(seq, epoch, Millis(at), kind, msgspec.Raw(body.encode()), jobs_in(row.id, body))
             for seq, epoch, at, kind, body in rows[:limit]
         ]
         return Page(items, str(items[-1].seq) if len(rows) > limit else None)
@@ -432,7 +330,7 @@ class Queries:
         limit: int = PAGE,
     ) -> Page[LogLine]:
         """List log lines with a number greater than `after`; the cursor is the number of the last one, as text."""
-        limit, row = _page(limit), await self._row(tenant, run_id)
+        limit, row = page_size(limit), await self._row(tenant, run_id)
         lines = await self.store.log_lines(row.no, after, limit + 1, path=step, level=level)
         return Page(lines[:limit], str(lines[limit - 1].n) if len(lines) > limit else None)
 
@@ -459,7 +357,7 @@ class Queries:
             return explained
         ends = await self.store.ends(tenant, row.id)
         return (
-            explained if ends is None else msgspec.structs.replace(explained, trigger=_started(ends).trigger)
+            explained if ends is None else msgspec.structs.replace(explained, trigger=start_of(ends).trigger)
         )
 
     async def _explained(self, row: RunRow) -> Explanation:
@@ -470,109 +368,6 @@ class Queries:
                 self.store, row, plan, holder=holder_of(file.path), epoch=file.epoch_now()
             )
         return await why.explain_live(self.store, self._memory, row, plan)
-
-    # --------------------------------------------------------------------------------------- workflows
-
-    async def workflows(
-        self, tenant: str, cursor: str | None = None, limit: int = PAGE
-    ) -> Page[WorkflowView]:
-        """List workflows by name."""
-        limit = _page(limit)
-        after = "" if cursor is None else text_of_cursor(cursor)
-        found = await self.store.workflows(tenant, after, limit + 1)
-        items = [await self._view(tenant, workflow) for workflow in found[:limit]]
-        return Page(items, cursor_of_text(found[limit - 1].name) if len(found) > limit else None)
-
-    async def workflow(self, tenant: str, name: str) -> WorkflowView:
-        """Return a workflow by its name or id."""
-        found = await self.store.workflow(tenant, name) if is_text(name) else None
-        if found is None and is_text(name):
-            found = await self.store.workflow_by_id(tenant, name)
-        if found is None:
-            near = did_you_mean(name, await self.store.workflow_names(tenant, NAMES_READ_MAX))
-            raise NotFound(f"there is no workflow {name!a}" + (f"; {near}" if near else ""))
-        return await self._view(tenant, found)
-
-    async def _view(self, tenant: str, workflow: Workflow) -> WorkflowView:
-        if workflow.number is None:
-            return WorkflowView(workflow, None)
-        return WorkflowView(
-            workflow, await self.store.release_numbered(tenant, workflow.name, workflow.number)
-        )
-
-    async def releases(
-        self, tenant: str, name: str, cursor: str | None = None, limit: int = PAGE
-    ) -> Page[Release]:
-        """List the releases and drafts of a workflow, newest first."""
-        limit = _page(limit)
-        below = NO_BOUND if cursor is None else number_of(cursor)
-        found = await self.store.releases(tenant, name, below, limit + 1) if is_text(name) else []
-        if not found:
-            name = (await self.workflow(tenant, name)).workflow.name  # raises NotFound if the name is unknown
-        return Page(found[:limit], cursor_of(found[limit - 1].number) if len(found) > limit else None)
-
-    async def release(self, tenant: str, release_id: str) -> Release:
-        """Return a release by its id."""
-        found = await self.store.release_by_id(tenant, release_id) if is_text(release_id) else None
-        if found is None:
-            raise NotFound(f"there is no release {release_id!a}")
-        return found
-
-    async def definition(
-        self, tenant: str, name: str, number: int | None = None
-    ) -> tuple[Release, Definition]:
-        """Return a release with its definition: the current one, or the one with a number."""
-        view = await self.workflow(tenant, name)
-        release = view.release
-        if number is not None:
-            release = await self.store.release_numbered(tenant, view.workflow.name, number)
-        if release is None:
-            what = "has no published release" if number is None else f"has no release {number}"
-            raise NotFound(f"the workflow {name!a} {what}")
-        found = await self.store.definition(tenant, release.version)
-        assert found is not None, f"the definition of {release.id} is missing"
-        return release, await self._plans.spec_of(release.version, found[0])
-
-    async def diff(self, tenant: str, name: str, a: int, b: int) -> Diff:
-        """Return the difference between the releases `a` and `b`."""
-        (first, before), (second, after) = [await self.definition(tenant, name, number) for number in (a, b)]
-        names = (f"{first.name} {a}", f"{second.name} {b}")
-        text = await in_thread(text_between, before, after, names)
-        return Diff(first.name, a, b, text, await in_thread(pointers_between, before, after))
-
-    # ------------------------------------------------------------------------------- the task API
-
-    async def task(self, tenant: str, run_id: str) -> Task:
-        return await tasks.task_of(self, await self._row(tenant, run_id))
-
-    async def tasks(
-        self,
-        tenant: str,
-        *,
-        status: str | None = None,
-        flow_version_id: str | None = None,
-        page: int = 1,
-        page_size: int = PAGE,
-    ) -> tuple[list[Task], int]:
-        """Return a page of tasks, newest first, and the total count."""
-        return await tasks.tasks_page(
-            self, tenant, status=status, release_id=flow_version_id, page=page, size=page_size
-        )
-
-    async def node_runs(
-        self,
-        tenant: str,
-        run_id: str,
-        *,
-        cursor: str | None = None,
-        limit: int = limits.DEFAULTS.node_runs_max,
-    ) -> Page[NodeRun]:
-        """List the attempts at each node, in the order in which they started."""
-        limit = _page(limit, "node_runs_max")
-        row = await self._row(tenant, run_id)
-        after = 0 if cursor is None else number_of(cursor)
-        found, last = await self._node_run_pages.page(row, after=after, limit=limit)
-        return Page(found, None if last is None else cursor_of(last))
 
     # ---------------------------------------------------------------------------------------------- inside
 
@@ -624,7 +419,7 @@ class Queries:
             if plan.output is None:  # gathered from its steps, which takes long
                 self._outputs.put(row.no, known, len(known[0]))
         output, unshown = known
-        return (output, unshown, None) if values == "all" else _cut_apart(output, unshown)
+        return (output, unshown, None) if values == "all" else cut_apart(output, unshown)
 
     async def _output(
         self, row: RunRow, plan: Plan, finish: FinishRun | None
@@ -639,45 +434,6 @@ class Queries:
             return msgspec.Raw(text), None
         except (TooLarge, RecursionError):
             return NULL, Error("output_too_large", UNSHOWN)
-
-
-def _cut_apart(output: msgspec.Raw, unshown: Error | None) -> tuple[msgspec.Raw, Error | None, Head | None]:
-    shown, head = cut(output)
-    return shown, unshown, head
-
-
-def _jobs(run_id: RunId, body: str) -> dict[str, str]:
-    """Return the job ids of the attempts in a row."""
-    event, decisions = decode_row(body)
-    parts = ((getattr(part, "path", ""), getattr(part, "attempt", 0)) for part in (event, *decisions))
-    return {f"{path}#{attempt}": job_id(run_id, path, attempt) for path, attempt in parts if attempt}
-
-
-def _started(ends: Ends) -> RunStarted:
-    event, _ = decode_row(ends.first[0][4])
-    assert isinstance(event, RunStarted)
-    return event
-
-
-def _started_at(ends: Ends, started: RunStarted) -> Millis | None:
-    """Return when a run first ran: at its first row, or at the row of the process that adopted it."""
-    if started.drive:
-        return Millis(ends.first[0][2])
-    for _, _, at, kind, body in ends.first:
-        if kind == "adopted":
-            event, _ = decode_row(body)
-            if isinstance(event, Adopted) and event.drive:
-                return Millis(at)
-    return None
-
-
-def _finish(ends: Ends) -> FinishRun | None:
-    _, decisions = decode_row(ends.last[4])
-    return next((each for each in decisions if isinstance(each, FinishRun)), None)
-
-
-def labels_of(row: RunRow) -> dict[str, str]:
-    return msgspec.json.decode(row.labels, type=dict[str, str]) if row.labels else {}
 
 
 async def list_runs(
@@ -698,11 +454,3 @@ async def list_runs(
             break
         await asyncio.sleep(0)
     return rows
-
-
-def _page(limit: int, name: str = "page_max") -> int:
-    """Return the size of a page. A server with a lower limit returns shorter pages, so that clients need not know it."""
-    most: int = getattr(limits.DEFAULTS, name)
-    if not 1 <= limit <= most:
-        raise LimitExceeded(name, f"limit is a number from 1 to {most:,}, not {limit}")
-    return min(limit, int(getattr(limits.now, name)))

@@ -29,7 +29,7 @@ from holdfast.store.records import LedgerRow, ScheduleRow, ScheduleState
 from holdfast.tools.threads import in_thread
 from holdfast.values import Millis, decode
 from holdfast.views.cursors import at_cursor, cursor_at
-from holdfast.views.runs import Page
+from holdfast.views.pages import Page
 
 log = logging.getLogger("holdfast")
 

@@ -17,8 +17,11 @@ from holdfast.store.base import Store
 from holdfast.store.records import RunRow, Wanted
 from holdfast.values import written
 from holdfast.views.courses import Courses
-from holdfast.views.node_runs import seconds
+from holdfast.views.cursors import cursor_of, number_of
+from holdfast.views.node_run_pages import NodeRunPages
+from holdfast.views.node_runs import NodeRun, seconds
 from holdfast.views.outputs import UNSHOWN, output_text
+from holdfast.views.pages import PAGE, Page, page_size
 
 SKIPPED_MAX: Final = 20_000  # runs that are skipped in one query before a page
 
@@ -62,10 +65,49 @@ class Reader(Protocol):
     def store(self) -> Store: ...
     @property
     def courses(self) -> Courses: ...
+    async def row(self, tenant: str, run_id: str) -> RunRow: ...
     async def plan_of(self, row: RunRow) -> Plan: ...
 
 
-async def task_of(reader: Reader, row: RunRow) -> Task:
+class TaskQueries:
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._node_run_pages = NodeRunPages(reader.store)
+
+    async def task(self, tenant: str, run_id: str) -> Task:
+        return await _task_of(self._reader, await self._reader.row(tenant, run_id))
+
+    async def tasks(
+        self,
+        tenant: str,
+        *,
+        status: str | None = None,
+        flow_version_id: str | None = None,
+        page: int = 1,
+        page_size: int = PAGE,
+    ) -> tuple[list[Task], int]:
+        """Return a page of tasks, newest first, and the total count."""
+        return await _tasks_page(
+            self._reader, tenant, status=status, release_id=flow_version_id, page=page, size=page_size
+        )
+
+    async def node_runs(
+        self,
+        tenant: str,
+        run_id: str,
+        *,
+        cursor: str | None = None,
+        limit: int = limits.DEFAULTS.node_runs_max,
+    ) -> Page[NodeRun]:
+        """List the attempts at each node, in the order in which they started."""
+        limit = page_size(limit, "node_runs_max")
+        row = await self._reader.row(tenant, run_id)
+        after = 0 if cursor is None else number_of(cursor)
+        found, last = await self._node_run_pages.page(row, after=after, limit=limit)
+        return Page(found, None if last is None else cursor_of(last))
+
+
+async def _task_of(reader: Reader, row: RunRow) -> Task:
     """Read a task in one snapshot, so that a completed task is always shown with its final shared state."""
     store = reader.store
     stored = await store.load(row.no)
@@ -125,7 +167,7 @@ def _retries(run: Run) -> str:
     return msgspec.json.encode(waiting).decode()
 
 
-async def tasks_page(
+async def _tasks_page(
     reader: Reader, tenant: str, *, status: str | None, release_id: str | None, page: int, size: int
 ) -> tuple[list[Task], int]:
     wanted = await _wanted(reader, tenant, status, release_id)
@@ -154,7 +196,7 @@ async def _tasks_of(reader: Reader, rows: list[RunRow]) -> list[Task]:
     found: list[Task] = []
     left = most = limits.now.page_chars_max
     for row in rows:
-        found.append(await task_of(reader, row))
+        found.append(await _task_of(reader, row))
         left -= len(found[-1].shared_json) + len(found[-1].params_json)
         if left < 0 and len(found) > 1:
             raise LimitExceeded(

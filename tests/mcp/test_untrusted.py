@@ -182,7 +182,7 @@ async def test_a_run_of_a_foreign_definition_cannot_be_repeated_by_a_key_that_ma
 
 async def test_a_key_sees_and_starts_only_its_workflows_over_both_doors(ask: Asker) -> None:
     agent = await key_of(ask, "read", "run", rights=Rights(workflows=frozenset({"hel*"})))
-    gate = (await ask.server.services.queries.workflow("default", "gate")).workflow.id
+    gate = (await ask.server.services.queries.catalog.workflow("default", "gate")).workflow.id
     _, found = await over_http(ask, "GET", "/api/v1/workflows", None, agent)
     assert [one["name"] for one in found["items"]] == ["held", "hello"]
     for path in ("gate", "gate/versions", "gate/versions/1", "gate/diff?from=1&to=1", gate):

@@ -141,7 +141,7 @@ async def test_publishing_under_a_lower_number_does_not_move_the_name(tmp_path: 
         services = Services(engine)
         await services.commands.publish(T, steps("5"), number=5)
         await services.commands.publish(T, steps("3"), number=3)
-        assert (await services.queries.definition(T, "n"))[0].number == 5
+        assert (await services.queries.catalog.definition(T, "n"))[0].number == 5
 
 
 @by_hand
@@ -216,7 +216,7 @@ async def test_a_broken_definition_changes_nothing(tmp_path: Path) -> None:
         await services.commands.publish(T, steps("1"))
         with pytest.raises(InvalidSpec):
             await services.commands.publish(T, steps("{{ nowhere }}"))
-        assert (await services.queries.definition(T, "n"))[0].number == 1
+        assert (await services.queries.catalog.definition(T, "n"))[0].number == 1
         assert rows(tmp_path, "SELECT count(*) FROM release") == [(1,)]
 
 
@@ -316,18 +316,18 @@ async def test_what_one_tenant_has_does_not_exist_for_another(tmp_path: Path) ->
             services.queries.journal("b", run.id),
             services.queries.steps("b", run.id),
             services.queries.explain("b", run.id),
-            services.queries.task("b", run.id),
-            services.queries.node_runs("b", run.id),
+            services.queries.tasks.task("b", run.id),
+            services.queries.tasks.node_runs("b", run.id),
             services.queries.wait_for("b", run.id, 1),
-            services.queries.workflow("b", "n"),
-            services.queries.releases("b", "n"),
-            services.queries.definition("b", "n"),
+            services.queries.catalog.workflow("b", "n"),
+            services.queries.catalog.releases("b", "n"),
+            services.queries.catalog.definition("b", "n"),
         ):
             with pytest.raises(NotFound):
                 await refused
         assert (await services.queries.runs("b")).items == []
         assert await services.queries.count("b") == 0
-        assert (await services.queries.workflows("b")).items == []
+        assert (await services.queries.catalog.workflows("b")).items == []
 
 
 @by_hand

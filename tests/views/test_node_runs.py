@@ -86,7 +86,9 @@ def fresh(engine: Bench) -> Queries:
 async def ran(services: Services, definition: Any, **params: Any) -> tuple[Task, list[NodeRun]]:
     run, _ = await services.commands.start(T, definition, params)
     await services.queries.wait_for(T, run.id, 600)
-    return await services.queries.task(T, run.id), (await services.queries.node_runs(T, run.id)).items
+    return await services.queries.tasks.task(T, run.id), (
+        await services.queries.tasks.node_runs(T, run.id)
+    ).items
 
 
 def told(runs: list[NodeRun]) -> list[tuple[str, int, str, str | None]]:
@@ -109,7 +111,7 @@ async def test_a_completed_task_has_its_final_shared_state_and_no_current_node(t
         release = await services.commands.publish(T, definition)
         run, _ = await services.commands.start(T, "g", {"x": "hi"}, request_id="r-1")
         await services.queries.wait_for(T, run.id, 60)
-        task = await services.queries.task(T, run.id)
+        task = await services.queries.tasks.task(T, run.id)
         assert task == Task(
             id=run.id,
             flow_version_id=release.id,
@@ -140,7 +142,7 @@ async def test_an_open_task_shows_where_it_is_and_what_it_has_written(tmp_path: 
         services = Services(engine)
         run, _ = await services.commands.start(T, definition, {"x": "hi"})
         await settled()
-        task = await services.queries.task(T, run.id)
+        task = await services.queries.tasks.task(T, run.id)
         shown = (task.status, task.current_node_key, task.shared_json, task.step_count, task.lease_owner)
         assert shown == ("running", "b", '{"up":"HI"}', 1, "local")
 
@@ -162,14 +164,16 @@ async def test_states_are_spelled_and_filtered_in_their_own_way(tmp_path: Path) 
         cancelled, _ = await services.commands.start(T, timer)
         await settled()
         await services.commands.cancel(T, cancelled.id)
-        found = [await services.queries.tasks(T, status=status) for status in ("running", "canceled", None)]
+        found = [
+            await services.queries.tasks.tasks(T, status=status) for status in ("running", "canceled", None)
+        ]
         assert [([task.id for task in page], total) for page, total in found] == [
             ([waiting.id], 1),
             ([cancelled.id], 1),
             ([cancelled.id, waiting.id], 2),
         ]
         with pytest.raises(InvalidInputs):
-            await services.queries.tasks(T, status="cancelled")
+            await services.queries.tasks.tasks(T, status="cancelled")
 
 
 @by_hand
@@ -180,13 +184,13 @@ async def test_pages_of_tasks_go_from_the_newest_back(tmp_path: Path) -> None:
         ids = [(await services.commands.start(T, "g", {"x": i}))[0].id for i in range(7)]
         await services.commands.start(T, graph("a", a=local("upper")), {"x": 0})
         wanted: dict[str, Any] = {"flow_version_id": release.id, "page_size": 3}
-        pages = [await services.queries.tasks(T, page=page, **wanted) for page in (1, 2, 3, 4)]
+        pages = [await services.queries.tasks.tasks(T, page=page, **wanted) for page in (1, 2, 3, 4)]
         assert [[task.id for task in page] for page, _ in pages] == [ids[:3:-1], ids[3:0:-1], ids[:1], []]
         assert {total for _, total in pages} == {7}
-        assert await services.queries.tasks(T, flow_version_id="ver-nobody") == ([], 0)
+        assert await services.queries.tasks.tasks(T, flow_version_id="ver-nobody") == ([], 0)
         for page, size in ((0, 1), (1, 0), (1, 501), (2_000, 500)):
             with pytest.raises(LimitExceeded):
-                await services.queries.tasks(T, page=page, page_size=size)
+                await services.queries.tasks.tasks(T, page=page, page_size=size)
 
 
 @by_hand
@@ -210,8 +214,8 @@ async def test_a_page_of_tasks_that_hold_too_much_is_refused_and_a_smaller_one_i
         for _ in range(2):
             await ran(services, graph("a", a=local("upper")), x="x" * 90)
         with pytest.raises(LimitExceeded, match="page_chars_max"):
-            await services.queries.tasks(T, page_size=2)
-        assert len((await services.queries.tasks(T, page_size=1))[0]) == 1
+            await services.queries.tasks.tasks(T, page_size=2)
+        assert len((await services.queries.tasks.tasks(T, page_size=1))[0]) == 1
 
 
 @by_hand
@@ -232,7 +236,7 @@ async def test_each_attempt_is_a_node_run_of_its_own(tmp_path: Path) -> None:
         services = Services(engine)
         run, _ = await services.commands.start(T, graph("a", a=node), {"x": 5})
         await clock().advance(5)
-        runs = (await services.queries.node_runs(T, run.id)).items
+        runs = (await services.queries.tasks.node_runs(T, run.id)).items
         assert told(runs) == [("a", 1, "error", None), ("a", 2, "error", None), ("a", 3, "ok", "done")]
         assert [each.error_text for each in runs] == ["no 1", "no 2", None]
         at = BEGAN // 1000
@@ -251,7 +255,7 @@ async def test_a_node_that_is_at_work_is_running(tmp_path: Path) -> None:
         services = Services(engine)
         run, _ = await services.commands.start(T, graph("a", a=local("endless")), {"x": 5})
         await settled()
-        (found,) = (await services.queries.node_runs(T, run.id)).items
+        (found,) = (await services.queries.tasks.node_runs(T, run.id)).items
         assert (found.status, found.finished_at, found.attempt_no) == ("running", None, 1)
 
 
@@ -263,7 +267,7 @@ async def test_a_cancelled_task_has_one_canceled_node_run(tmp_path: Path) -> Non
         await settled()
         await services.commands.cancel(T, run.id)
         await services.queries.wait_for(T, run.id, 60)
-        runs = (await services.queries.node_runs(T, run.id)).items
+        runs = (await services.queries.tasks.node_runs(T, run.id)).items
         assert told(runs) == [("a", 1, "error", None), ("a", 0, "canceled", "canceled")]
 
 
@@ -283,10 +287,10 @@ async def test_a_choice_and_a_timer_are_node_runs_without_a_call(tmp_path: Path)
         services = Services(engine)
         run, _ = await services.commands.start(T, definition, {"x": 5})
         await clock().advance(3)
-        runs = (await services.queries.node_runs(T, run.id)).items
+        runs = (await services.queries.tasks.node_runs(T, run.id)).items
         assert told(runs) == [("c", 1, "ok", "big"), ("t", 1, "ok", "due")]
         assert [each.finished_at - each.started_at for each in runs if each.finished_at] == [0, 2]
-        assert (await services.queries.task(T, run.id)).step_count == 2
+        assert (await services.queries.tasks.task(T, run.id)).step_count == 2
 
 
 @by_hand
@@ -299,7 +303,7 @@ async def test_children_of_a_foreach_are_told_under_its_key_by_their_index(tmp_p
         definition = graph("f", f=node)
         run, _ = await services.commands.start(T, definition, {"xs": ["a", "b"]})
         await settled()
-        runs = (await services.queries.node_runs(T, run.id)).items
+        runs = (await services.queries.tasks.node_runs(T, run.id)).items
         shown = [(each.node_key, each.branch_id, each.sub_status) for each in runs]
         assert shown[0] == ("f", None, None)
         assert sorted((key, branch) for key, branch, _ in shown[1:]) == [("f", "0"), ("f", "1")]
@@ -383,16 +387,16 @@ async def test_pages_of_node_runs_have_each_of_them_once(tmp_path: Path) -> None
     async with opened(tmp_path, [*TOOLS, count], clock()) as engine:
         services = Services(engine)
         run_id = await waiting(services, rounds(20))
-        whole = await services.queries.node_runs(T, run_id)
+        whole = await services.queries.tasks.node_runs(T, run_id)
         assert (len(whole.items), whole.cursor) == (22, None)
         for each in (
             services.queries,
             fresh(engine),
         ):  # one that remembers where pages begin, and one that does not
-            page = await each.node_runs(T, run_id, limit=5)
+            page = await each.tasks.node_runs(T, run_id, limit=5)
             found = [page.items]
             while page.cursor is not None:
-                page = await each.node_runs(T, run_id, cursor=page.cursor, limit=5)
+                page = await each.tasks.node_runs(T, run_id, cursor=page.cursor, limit=5)
                 found.append(page.items)
             assert [len(items) for items in found] == [5, 5, 5, 5, 2]
             assert [run for items in found for run in items] == whole.items
@@ -406,14 +410,14 @@ async def test_a_page_of_node_runs_that_hold_much_ends_sooner(
     async with opened(tmp_path, [*TOOLS, count], clock()) as engine:
         services = Services(engine)
         run_id = await waiting(services, rounds(20))
-        page = await services.queries.node_runs(T, run_id)
+        page = await services.queries.tasks.node_runs(T, run_id)
         found = [page.items]
         while page.cursor is not None:
-            page = await services.queries.node_runs(T, run_id, cursor=page.cursor)
+            page = await services.queries.tasks.node_runs(T, run_id, cursor=page.cursor)
             found.append(page.items)
         assert len(found) > 1
         assert sum(map(len, found)) == len({run.id for items in found for run in items}) == 22
-        last = await fresh(engine).node_runs(T, run_id, cursor=cursor_of(21))  # read from the beginning
+        last = await fresh(engine).tasks.node_runs(T, run_id, cursor=cursor_of(21))  # read from the beginning
         assert last.items == found[-1][-1:]
 
 
@@ -432,10 +436,10 @@ async def test_small_pages_of_node_runs_tell_of_attempts_that_did_not_last_what_
         await settled()
         found, cursor, pages = list[NodeRun](), None, 0
         while pages == 0 or (cursor is not None and pages < 10):
-            page = await services.queries.node_runs(T, run.id, cursor=cursor, limit=1)
+            page = await services.queries.tasks.node_runs(T, run.id, cursor=cursor, limit=1)
             found, cursor, pages = [*found, *page.items], page.cursor, pages + 1
         assert cursor is None
-        assert found == (await services.queries.node_runs(T, run.id)).items
+        assert found == (await services.queries.tasks.node_runs(T, run.id)).items
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3])
@@ -455,7 +459,7 @@ async def test_pages_of_node_runs_lose_and_repeat_none_while_attempts_are_given_
         walked, cursor, released = list[NodeRun](), None, 0
         while True:
             looking = services.queries if is_remembered else fresh(engine)
-            page = await looking.node_runs(T, run.id, cursor=cursor, limit=limit)
+            page = await looking.tasks.node_runs(T, run.id, cursor=cursor, limit=limit)
             assert page.items, "there is something on every page"
             walked, cursor = [*walked, *page.items], page.cursor
             if cursor is None:
@@ -469,7 +473,7 @@ async def test_pages_of_node_runs_lose_and_repeat_none_while_attempts_are_given_
                 await settled()
                 released += 1
         assert released
-        whole = [run.id for run in (await fresh(engine).node_runs(T, run.id)).items]
+        whole = [run.id for run in (await fresh(engine).tasks.node_runs(T, run.id)).items]
         seen = [run.id for run in walked]
         assert len(seen) == len(set(seen))
         assert set(whole) <= set(seen)
@@ -484,7 +488,7 @@ async def test_a_page_of_node_runs_tells_how_those_of_it_ended_that_others_came_
         services = Services(engine)
         run, _ = await services.commands.start(T, outer, {"x": "a"})
         await services.queries.wait_for(T, run.id, 60)
-        page = await services.queries.node_runs(T, run.id, limit=1)
+        page = await services.queries.tasks.node_runs(T, run.id, limit=1)
         assert [(each.node_key, each.branch_id, each.status) for each in page.items] == [("s", None, "ok")]
 
 
@@ -505,7 +509,7 @@ async def test_a_page_of_node_runs_that_are_still_open_is_not_looked_for_in_all_
             take(told, row)
 
         monkeypatch.setattr(NodeRuns, "take", counted)
-        page = await services.queries.node_runs(T, run_id, limit=1)
+        page = await services.queries.tasks.node_runs(T, run_id, limit=1)
         assert [(each.node_key, each.status) for each in page.items] == [("s", "running")]
         assert len(taken) <= 5
 
@@ -515,10 +519,10 @@ async def test_a_page_of_node_runs_that_was_looked_at_before_tells_what_came_sin
     async with opened(tmp_path, [*TOOLS, count], clock()) as engine:
         services = Services(engine)
         run_id = await waiting(services, rounds(2))
-        before = (await services.queries.node_runs(T, run_id)).items
+        before = (await services.queries.tasks.node_runs(T, run_id)).items
         await services.commands.signal(T, run_id, "go", 1)
         await services.queries.wait_for(T, run_id, 60)
-        after = (await services.queries.node_runs(T, run_id)).items
+        after = (await services.queries.tasks.node_runs(T, run_id)).items
         assert [(each.status, each.exec_output_json) for each in (before[-1], after[-1])] == [
             ("running", None),
             ("ok", "1"),
@@ -573,7 +577,7 @@ async def test_a_task_with_a_long_journal_is_counted_without_reading_it_whole(
         if cancelled:
             await services.commands.cancel(T, run_id)
             await services.queries.wait_for(T, run_id, 60)
-        exact = await services.queries.task(T, run_id)
+        exact = await services.queries.tasks.task(T, run_id)
         monkeypatch.setattr(courses, "ROWS_MAX", 6)
         monkeypatch.setattr(courses, "ROWS_AT_A_TIME", 3)
         monkeypatch.setattr(courses, "TURN_ROWS", 2)
@@ -584,7 +588,7 @@ async def test_a_task_with_a_long_journal_is_counted_without_reading_it_whole(
             take(course, row)
 
         monkeypatch.setattr(courses.Course, "take", counted)
-        assert await fresh(engine).task(T, run_id) == exact
+        assert await fresh(engine).tasks.task(T, run_id) == exact
         assert len(taken) <= 40 < exact.step_count
 
 
@@ -598,7 +602,7 @@ async def test_an_attempt_that_was_lost_with_its_process_is_an_error_and_the_nex
         engine.crash()
     async with opened(tmp_path, TOOLS, clock()) as engine:
         await settled()
-        runs = (await Services(engine).queries.node_runs(T, run.id)).items
+        runs = (await Services(engine).queries.tasks.node_runs(T, run.id)).items
         assert told(runs) == [("a", 1, "error", None), ("a", 2, "running", None)]
 
 
@@ -712,8 +716,8 @@ async def test_the_tables_say_the_same_of_a_task_that_is_over(tmp_path: Path, na
         await services.commands.publish(T, VIEWED[name])
         run, _ = await services.commands.start(T, "g", {"x": "hi", "xs": ["a", "b"]}, request_id="r")
         await clock().advance(5)
-        task = await services.queries.task(T, run.id)
-        runs = (await services.queries.node_runs(T, run.id)).items
+        task = await services.queries.tasks.task(T, run.id)
+        runs = (await services.queries.tasks.node_runs(T, run.id)).items
         own = {"current_node_key", "shared_json"} if task.status == "failed" else set()
         for kind, expected, table, left_out in (
             (Task, [task], "tasks", own),
@@ -735,7 +739,7 @@ async def test_the_tables_have_the_one_canceled_node_run_too(tmp_path: Path) -> 
         await services.commands.cancel(T, run.id)
         await services.queries.wait_for(T, run.id, 60)
         query = "SELECT node_key, attempt_no, status, action FROM node_runs ORDER BY attempt_no DESC"
-        assert rows(tmp_path, query) == told((await services.queries.node_runs(T, run.id)).items)
+        assert rows(tmp_path, query) == told((await services.queries.tasks.node_runs(T, run.id)).items)
 
 
 @by_hand

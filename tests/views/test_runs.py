@@ -14,7 +14,8 @@ from holdfast.runtime.plans import Plans
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import BEGAN
 from holdfast.views import run_steps
-from holdfast.views.runs import Page, Queries
+from holdfast.views.pages import Page
+from holdfast.views.runs import Queries
 from tests.runtime.bench import opened
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -191,7 +192,7 @@ async def test_a_file_is_looked_at_without_an_engine(tmp_path: Path) -> None:
 async def test_a_run_that_is_not_there_is_not_found(tmp_path: Path, run_id: str) -> None:
     async with opened(tmp_path, [], clock()) as engine:
         queries = Services(engine).queries
-        for asked in (queries.run(T, run_id), queries.journal(T, run_id), queries.node_runs(T, run_id)):
+        for asked in (queries.run(T, run_id), queries.journal(T, run_id), queries.tasks.node_runs(T, run_id)):
             with pytest.raises(NotFound):
                 await asked
 
@@ -246,7 +247,7 @@ async def test_a_cursor_that_no_page_gave_is_refused(tmp_path: Path, cursor: str
 async def test_a_page_has_a_bounded_size(tmp_path: Path, limit: int) -> None:
     async with opened(tmp_path, [], clock()) as engine:
         queries = Services(engine).queries
-        for asked in (queries.runs(T, limit=limit), queries.workflows(T, limit=limit)):
+        for asked in (queries.runs(T, limit=limit), queries.catalog.workflows(T, limit=limit)):
             with pytest.raises(LimitExceeded):
                 await asked
 
@@ -345,12 +346,12 @@ async def test_workflows_are_shown_with_the_release_that_their_name_means(tmp_pa
         services = Services(engine)
         flow_id = await services.commands.create_flow(T, "empty", "nothing yet")
         release = await services.commands.publish(T, steps("echo", description="does it"))
-        views = await every(lambda cursor: services.queries.workflows(T, cursor, 1))
+        views = await every(lambda cursor: services.queries.catalog.workflows(T, cursor, 1))
         assert [(view.workflow.name, view.release) for view in views] == [("empty", None), ("n", release)]
         assert views[1].workflow.description == "does it"
-        assert (await services.queries.workflow(T, flow_id)).workflow.name == "empty"
+        assert (await services.queries.catalog.workflow(T, flow_id)).workflow.name == "empty"
         with pytest.raises(NotFound, match="no published release"):
-            await services.queries.definition(T, "empty")
+            await services.queries.catalog.definition(T, "empty")
 
 
 @by_hand
@@ -358,12 +359,15 @@ async def test_releases_are_listed_and_read_back(tmp_path: Path) -> None:
     async with opened(tmp_path, [echo], clock()) as engine:
         services = Services(engine)
         made = [await services.commands.publish(T, steps(*["echo"] * count)) for count in (1, 2, 3)]
-        found = await every(lambda cursor: services.queries.releases(T, "n", cursor, 2))
+        found = await every(lambda cursor: services.queries.catalog.releases(T, "n", cursor, 2))
         assert found == made[::-1]
-        release, definition = await services.queries.definition(T, "n", 2)
+        release, definition = await services.queries.catalog.definition(T, "n", 2)
         assert (release, definition.to_data()) == (made[1], steps("echo", "echo"))
-        assert await services.queries.release(T, made[0].id) == made[0]
-        for missing in (services.queries.definition(T, "n", 9), services.queries.releases(T, "m")):
+        assert await services.queries.catalog.release(T, made[0].id) == made[0]
+        for missing in (
+            services.queries.catalog.definition(T, "n", 9),
+            services.queries.catalog.releases(T, "m"),
+        ):
             with pytest.raises(NotFound):
                 await missing
 
@@ -374,8 +378,8 @@ async def test_a_diff_shows_lines_and_places(tmp_path: Path) -> None:
         services = Services(engine)
         await services.commands.publish(T, steps("echo", "echo"))
         await services.commands.publish(T, steps("echo", "fail", "echo", timeout_secs=5))
-        found = await services.queries.diff(T, "n", 1, 2)
+        found = await services.queries.catalog.diff(T, "n", 1, 2)
         assert found.pointers == ["/steps/1/tool", "/steps/2", "/timeout_secs"]
         assert "--- n 1" in found.text
         assert {"+  tool: fail", "+timeout_secs: 5.0"} <= set(found.text.splitlines())
-        assert (await services.queries.diff(T, "n", 2, 2)).text == ""
+        assert (await services.queries.catalog.diff(T, "n", 2, 2)).text == ""

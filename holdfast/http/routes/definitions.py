@@ -20,7 +20,7 @@ async def plan_of_run(ask: Ask) -> Plan:
 
 async def plan_of_workflow(ask: Ask) -> Plan:
     query: NumberQuery = ask.query
-    release, _ = await ask.services.queries.definition(ask.tenant, ask.path["name"], query.number)
+    release, _ = await ask.services.queries.catalog.definition(ask.tenant, ask.path["name"], query.number)
     return await _plan(ask, release.version)
 
 

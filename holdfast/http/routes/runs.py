@@ -50,7 +50,7 @@ from holdfast.ops import traces
 from holdfast.runtime.rerun import Again
 from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId, rfc3339
 from holdfast.version import VERSION
-from holdfast.views.runs import only_callbacks
+from holdfast.views.run_view import only_callbacks
 
 YAML: Final = "application/yaml"
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
@@ -208,7 +208,7 @@ async def publish(ask: Ask) -> Release:
 
 async def workflows(ask: Ask) -> WorkflowPage:
     query: PageQuery = ask.query
-    page = await ask.services.queries.workflows(ask.tenant, cursor=query.cursor, limit=query.limit)
+    page = await ask.services.queries.catalog.workflows(ask.tenant, cursor=query.cursor, limit=query.limit)
     sees = ask.principal.rights.sees
     seen = [present.workflow_line(one) for one in page.items if sees(one.workflow.name)]
     return WorkflowPage(seen, page.cursor)
@@ -220,7 +220,7 @@ async def workflow(ask: Ask) -> Workflow:
 
 async def releases(ask: Ask) -> ReleasePage:
     query: PageQuery = ask.query
-    page = await ask.services.queries.releases(
+    page = await ask.services.queries.catalog.releases(
         ask.tenant, ask.path["name"], cursor=query.cursor, limit=query.limit
     )
     return ReleasePage([present.release(one) for one in page.items], page.cursor)
@@ -235,13 +235,15 @@ async def release(ask: Ask) -> Workflow:
 
 async def _workflow(ask: Ask, number: int | None) -> Workflow:
     queries = ask.services.queries
-    found, spec = await queries.definition(ask.tenant, ask.path["name"], number)
+    found, spec = await queries.catalog.definition(ask.tenant, ask.path["name"], number)
     return present.workflow(found, spec, await queries.definitions.text(ask.tenant, found.version))
 
 
 async def diff(ask: Ask) -> Diff:
     query: DiffQuery = ask.query
-    return present.diff(await ask.services.queries.diff(ask.tenant, ask.path["name"], query.from_, query.to))
+    return present.diff(
+        await ask.services.queries.catalog.diff(ask.tenant, ask.path["name"], query.from_, query.to)
+    )
 
 
 async def roll_back(ask: Ask) -> Release:

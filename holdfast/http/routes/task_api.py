@@ -287,7 +287,7 @@ async def create_flow(ask: Ask) -> Id:
 
 
 async def _flow_name(ask: Ask, flow_id: str) -> str:
-    name = (await ask.services.queries.workflow(ask.tenant, flow_id)).workflow.name
+    name = (await ask.services.queries.catalog.workflow(ask.tenant, flow_id)).workflow.name
     if not ask.principal.rights.sees(name):
         raise NotFound(f"there is no workflow {flow_id[:100]!a} here")
     return name
@@ -331,7 +331,7 @@ async def create_task(ask: Ask) -> Id | Reply:
 
 async def _tasks(ask: Ask) -> tuple[list[Task], int]:
     query: TasksQuery = ask.query
-    return await ask.services.queries.tasks(
+    return await ask.services.queries.tasks.tasks(
         ask.tenant,
         status=query.status or None,
         flow_version_id=query.flow_version_id or None,
@@ -350,7 +350,7 @@ async def task_page(ask: Ask) -> TaskPage:
 
 
 async def task(ask: Ask) -> Task:
-    return await ask.services.queries.task(ask.tenant, _run_id(ask.query.id))
+    return await ask.services.queries.tasks.task(ask.tenant, _run_id(ask.query.id))
 
 
 async def cancel_task(ask: Ask) -> Ok:
@@ -362,7 +362,7 @@ async def cancel_task(ask: Ask) -> Ok:
 async def node_runs(ask: Ask) -> Reply:
     """An array as it always was: that there is more can only be said beside it."""
     query: RunsQuery = ask.query
-    page = await ask.services.queries.node_runs(
+    page = await ask.services.queries.tasks.node_runs(
         ask.tenant, _run_id(query.task_id), cursor=query.cursor or None, limit=query.limit
     )
     if page.cursor is None:

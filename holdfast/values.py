@@ -92,6 +92,7 @@ def join(prefix: str, tail: str) -> Path:
     return Path(f"{prefix}.{tail}" if prefix else tail)
 
 
+@lru_cache(maxsize=4096)  # as for scope_of
 def split(path: str) -> tuple[str, str]:
     """The frame a path stands in, and its last segment: `a[1].b.c` → (`a[1].b`, `c`)."""
     if "." not in path:

@@ -440,6 +440,9 @@ def _asks_workers(node: Node) -> bool:
     return False
 
 
+RECENT_BLOCKS_MAX: Final = 1_024  # frames whose block a plan remembers
+
+
 class Plan(msgspec.Struct, frozen=True):
     name: str
     version: str
@@ -456,11 +459,20 @@ class Plan(msgspec.Struct, frozen=True):
     env: tuple[str, ...] = ()  # environment variables that expressions refer to
     advice_when_too_large: str = ""  # the hint for an author whose outputs are too large to keep
     secrets: tuple[str, ...] = ()  # secrets that expressions refer to
+    recent_blocks: dict[str, Block] = {}  # by frame; see `block`
 
     def block(self, frame: str) -> Block:
         """Return the block that runs in a frame: `""` is the top level, `loop[3]` the body of `loop`."""
         if not frame:
             return self.root
+        # One event asks several times about the same frame.
+        if (block := self.recent_blocks.get(frame)) is None:
+            if len(self.recent_blocks) >= RECENT_BLOCKS_MAX:
+                self.recent_blocks.clear()
+            block = self.recent_blocks[frame] = self._block(frame)
+        return block
+
+    def _block(self, frame: str) -> Block:
         scope, index = scope_of(frame)
         prefix, tail = split(scope)
         node = (self.block(prefix) if prefix else self.root).node(tail)

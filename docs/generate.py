@@ -36,7 +36,8 @@ from holdfast.spec.flow_nodes import NO_POST, NO_PREP, FlowDefinition, FlowNode
 from holdfast.spec.policy import NEVER_RETRIED, StepPolicy
 from holdfast.spec.schedule import ScheduleSpec
 from holdfast.spec.schedule_keys import KINDS_OF_KEY, SCHEDULE_KEYS, TRIGGER_KEYS
-from holdfast.spec.step_keys import ANSWER_KEYS, IMPLIED_KINDS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS, Kind
+from holdfast.spec.step_keys import ANSWER_KEYS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS
+from holdfast.spec.step_kinds import IMPLIED_KINDS, KINDS, Kind
 from holdfast.spec.steps import Answer, Definition
 from holdfast.store.statements import migrations
 from holdfast.tools.registry import Registry

@@ -13,7 +13,7 @@ from holdfast.spec.condition import CONDITIONS, condition_data
 from holdfast.spec.field_types import fields_of
 from holdfast.spec.flow_nodes import Case, Edge, FlowDefinition, FlowNode
 from holdfast.spec.policy import BackoffKind
-from holdfast.spec.step_keys import implied_kind
+from holdfast.spec.step_kinds import implied_kind
 from holdfast.spec.steps import Body, Definition, OnError, ParallelBody, WorkflowStep
 
 

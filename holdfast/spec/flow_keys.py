@@ -39,7 +39,8 @@ from holdfast.spec.flow_nodes import (
 )
 from holdfast.spec.policy import ATTEMPTS_MAX, CONCURRENCY_MAX, DELAY_MS_MAX, NAME_CHARS_MAX, TIMEOUT_SECS_MAX
 from holdfast.spec.problems import Fields, Where, type_name
-from holdfast.spec.step_keys import ANSWER_KEYS, SPEC_KEYS, operators_schema
+from holdfast.spec.step_keys import ANSWER_KEYS, SPEC_KEYS
+from holdfast.spec.step_types import operators_schema
 
 TIMEOUT_MS_MAX: Final = TIMEOUT_SECS_MAX * 1_000
 

@@ -12,17 +12,9 @@ from holdfast.spec.field_types import Schema, Table, fields_of, key_schema, obje
 from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS, FlowKind, condition_schema
 from holdfast.spec.flow_nodes import FlowDefinition, FlowNode, Graph
 from holdfast.spec.policy import StepPolicy
-from holdfast.spec.step_keys import (
-    ANSWER_KEYS,
-    CALL_KEYS,
-    IMPLIED_KINDS,
-    KINDS,
-    POLICY_KEYS,
-    SPEC_KEYS,
-    STEP_KEYS,
-    Kind,
-    step_condition_schema,
-)
+from holdfast.spec.step_keys import ANSWER_KEYS, CALL_KEYS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS
+from holdfast.spec.step_kinds import IMPLIED_KINDS, KINDS, Kind
+from holdfast.spec.step_types import step_condition_schema
 from holdfast.spec.steps import Answer, Definition
 
 DIALECT: Final = "https://json-schema.org/draft/2020-12/schema"

@@ -17,7 +17,7 @@ from holdfast.spec.problems import Fields
 from holdfast.spec.read import SPEC_SUFFIXES
 from holdfast.spec.repairs import Source, name_from
 from holdfast.spec.repairs import step_id_for as id_for
-from holdfast.spec.step_keys import KINDS
+from holdfast.spec.step_kinds import KINDS
 
 _NAMED_AFTER_ID: Final = frozenset({"tool", "service", "workflow", "signal_key"})
 _BLANKS: Final[dict[str, Any]] = {"delay_ms": 1_000, "until": "$.done", "prompt": "Continue?"}

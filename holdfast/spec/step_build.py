@@ -25,23 +25,9 @@ from holdfast.spec.step_blanks import (
     unwrapped,
     wrapped_step,
 )
-from holdfast.spec.step_keys import (
-    ANSWER_KEYS,
-    CALL_KEYS,
-    HANDLER_KEYS,
-    HANDLING_KEYS,
-    IMPLIED_KINDS,
-    KINDS,
-    POLICY_KEYS,
-    SPEC_KEYS,
-    STEP_KEYS,
-    Branches,
-    Handler,
-    Kind,
-    Steps,
-    implied_kind,
-    steps_of,
-)
+from holdfast.spec.step_keys import ANSWER_KEYS, CALL_KEYS, HANDLING_KEYS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS
+from holdfast.spec.step_kinds import IMPLIED_KINDS, KINDS, Kind, implied_kind
+from holdfast.spec.step_types import HANDLER_KEYS, Branches, Handler, Steps, steps_of
 from holdfast.spec.steps import Answer, Body, Definition, OnError, Origin, ParallelBody, WorkflowStep
 
 AnyDefinition = TypeVar("AnyDefinition", bound=Definition)

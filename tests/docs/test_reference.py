@@ -20,7 +20,7 @@ from holdfast.http.serve import ROUTES
 from holdfast.spec.flow_keys import FLOW_KINDS
 from holdfast.spec.policy import NEVER_RETRIED
 from holdfast.spec.schedule_keys import TRIGGER_KEYS
-from holdfast.spec.step_keys import KINDS
+from holdfast.spec.step_kinds import KINDS
 from tests.docs.pages import ROOT
 
 SOURCES = sorted((ROOT / "holdfast").rglob("*.py"))

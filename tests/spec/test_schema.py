@@ -11,7 +11,8 @@ from hypothesis import given
 from holdfast.errors import InvalidSpec
 from holdfast.spec.read import read
 from holdfast.spec.schema import schema
-from holdfast.spec.step_keys import ANSWER_KEYS, KINDS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS
+from holdfast.spec.step_keys import ANSWER_KEYS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS
+from holdfast.spec.step_kinds import KINDS
 from holdfast.spec.workflow import WorkflowSpec
 from tests.spec import test_workflow
 from tests.spec.test_broken import ONE_MISTAKE, problems_of

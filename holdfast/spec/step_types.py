@@ -1,0 +1,192 @@
+"""Types of keys that only the steps notation has: lists of steps, conditions, handlers, back-off."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from holdfast.spec.condition import COMPARE_WORDS, OF_STEPS, Expr, condition_from
+from holdfast.spec.conversions import UNKNOWN
+from holdfast.spec.field_types import Choice, Key, Mapped, Schema, Table, Text, Texts, Whole, object_schema
+from holdfast.spec.inputs import WHOLE_WORDS
+from holdfast.spec.jsonschema import keywords_schema
+from holdfast.spec.patch import drop, replace
+from holdfast.spec.policy import NEVER_RETRIED, TIMEOUT_SECS_MAX, BackoffKind
+from holdfast.spec.problems import Fields, quoted
+
+LIFETIME_SECS_MAX: Final = 10 * TIMEOUT_SECS_MAX  # of a stored output
+PATH: Final = Text(r"^\$")
+
+
+def steps_of(value: Any) -> Any:
+    """The list of steps that a mapping was meant to be: one step, or steps by their ids; or UNKNOWN."""
+    if not isinstance(value, dict):
+        return UNKNOWN
+    if {"id", "tool", "kind", "uses"} & value.keys():
+        return [value]
+    if not value or not all(isinstance(step, dict | str) for step in value.values()):
+        return UNKNOWN
+    return [
+        {"id": name, **(step if isinstance(step, dict) else {"tool": step})} for name, step in value.items()
+    ]
+
+
+class Steps(NamedTuple):
+    """A list of steps, which is left as it is: the tree is read elsewhere."""
+
+    low: int = 0
+
+    def read(self, fields: Fields, key: str) -> list[Any] | None:
+        items: list[Any] | None = fields.get(key, list, "a list of steps", steps_of(fields.data.get(key)))
+        return items
+
+    def schema(self) -> Schema:
+        schema: Schema = {"type": "array", "items": {"$ref": "#/$defs/step"}}
+        return schema | ({"minItems": self.low} if self.low else {})
+
+
+class Branches(NamedTuple):
+    """A list of lists of steps."""
+
+    def read(self, fields: Fields, key: str) -> list[Any] | None:
+        items: list[Any] | None = fields.get(key, list, "a list of lists of steps")
+        return items
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": Steps().schema()}
+
+
+class Declaration(NamedTuple):
+    """The inputs of a run in one of two forms; only a JSON Schema describes the whole object."""
+
+    def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
+        return Mapped().read(fields, key)
+
+    def schema(self) -> Schema:
+        whole = [{"required": [key], "properties": {key: {"not": {"type": "object"}}}} for key in WHOLE_WORDS]
+        rule = keywords_schema()
+        return {
+            "type": "object",
+            "if": {"type": "object", "anyOf": [{"required": ["properties"]}, *whole]},
+            "then": rule,
+            "else": {"additionalProperties": {"anyOf": [rule, {"type": "null"}]}},
+        }
+
+
+class Condition(NamedTuple):
+    """A condition: a JSONPath, or an operator with its operands."""
+
+    def read(self, fields: Fields, key: str) -> str | Expr | None:
+        value, at = fields.data[key], (*fields.at, key)
+        if isinstance(value, str):  # whether it is a JSONPath is checked with the other paths
+            return value
+        return condition_from(value, fields.report, at, fields.who, OF_STEPS)
+
+    def schema(self) -> Schema:
+        return {"$ref": "#/$defs/condition"}
+
+
+def step_condition_schema() -> Schema:
+    """A condition as JSON Schema: a JSONPath, true or false, or one operator with its operands."""
+    condition: Schema = {"$ref": "#/$defs/condition"}
+    many: Schema = {"type": "array", "items": condition}
+    two: Schema = {"type": "array", "minItems": 2, "maxItems": 2}
+    operands: dict[str, Schema] = {"and": many, "or": many, "not": condition, "exists": PATH.schema()}
+    return operators_schema(operands | dict.fromkeys(COMPARE_WORDS, two), PATH.schema())
+
+
+def operators_schema(operands: Mapping[str, Schema], reference: Schema) -> Schema:
+    """One of these operators with its operands, a reference by itself, or true or false."""
+    return {
+        "description": "A condition: one operator with its operands, or a reference to true or false.",
+        "anyOf": [
+            {
+                "type": "object",
+                "properties": dict(operands),
+                "additionalProperties": False,
+                "minProperties": 1,
+                "maxProperties": 1,
+            },
+            reference,
+            {"type": "boolean"},
+        ],
+    }
+
+
+class Handler(NamedTuple):
+    """The kinds of failures that are caught, and the steps that follow: the tree is read elsewhere."""
+
+    def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
+        given = fields.data.get(key)
+        near = {"steps": given} if isinstance(given, list) else UNKNOWN
+        found: dict[str, Any] | None = fields.get(key, dict, "a mapping with `steps`", near)
+        return found
+
+    def schema(self) -> Schema:
+        return object_schema(HANDLER_KEYS, {})
+
+
+class CaughtKinds(NamedTuple):
+    """The kinds of errors that are caught: at least one, and not that of a cancelled run."""
+
+    def read(self, fields: Fields, key: str) -> tuple[str, ...] | None:
+        kinds, at = Texts("error kind").read(fields, key), (*fields.at, key)
+        if kinds == ():
+            message = f"{fields.who}kinds is empty, so nothing would be caught"
+            fields.report.add("out_of_range", at, message, "name a kind, or leave it out", patch=drop(at))
+        for i, kind in enumerate(kinds or ()):
+            if kind == "cancelled":
+                message = f"{fields.who}a cancelled run is not an error, and is never caught"
+                hint = "use `finally` for what must follow a cancel too"
+                fields.report.add("invalid_policy", (*at, i), message, hint)
+        return kinds
+
+    def schema(self) -> Schema:
+        return {"type": "array", "minItems": 1, "items": {"type": "string", "not": {"const": "cancelled"}}}
+
+
+class ErrorKinds(NamedTuple):
+    """The kinds of errors that are retried."""
+
+    def read(self, fields: Fields, key: str) -> tuple[str, ...] | None:
+        kinds = Texts("error kind").read(fields, key)
+        for i, kind in enumerate(() if kinds is None else fields.data[key]):
+            if isinstance(kind, str) and kind in NEVER_RETRIED:
+                message = f"{fields.who}errors of kind {quoted(kind)} are never retried"
+                at, others = (*fields.at, key), [one for one in kinds or () if one not in NEVER_RETRIED]
+                fields.report.add(
+                    "invalid_policy",
+                    (*at, i),
+                    message,
+                    "remove it",
+                    patch=replace(at, others) if others else drop(at),
+                )
+        return kinds
+
+    def schema(self) -> Schema:
+        return {"type": "array", "items": {"type": "string", "not": {"enum": sorted(NEVER_RETRIED)}}}
+
+
+class Backoff(NamedTuple):
+    def read(self, fields: Fields, key: str) -> BackoffKind | None:
+        found = Choice(tuple(BackoffKind)).read(fields, key)
+        return None if found is None else BackoffKind(found)
+
+    def schema(self) -> Schema:
+        return {"type": "string", "enum": [kind.value for kind in BackoffKind]}
+
+
+class Lifetime(NamedTuple):
+    """Whole seconds; 0 means no limit, the same as leaving the key out."""
+
+    def read(self, fields: Fields, key: str) -> int | None:
+        return Whole(0, LIFETIME_SECS_MAX).read(fields, key) or None
+
+    def schema(self) -> Schema:
+        return Whole(0, LIFETIME_SECS_MAX).schema()
+
+
+HANDLER_KEYS: Final[Table] = {
+    "kinds": Key(CaughtKinds(), "The kinds of errors that are caught. Default: all of them."),
+    "steps": Key(Steps(), "The steps that run then.", required=True),
+}

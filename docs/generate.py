@@ -34,8 +34,8 @@ from holdfast.spec.field_types import ListOf, Nested, Table, fields_of
 from holdfast.spec.flow_keys import EDGE_KEYS, FLOW_KEYS, FLOW_KINDS, NODE_KEYS, FlowKind
 from holdfast.spec.flow_nodes import NO_POST, NO_PREP, FlowDefinition, FlowNode
 from holdfast.spec.policy import NEVER_RETRIED, StepPolicy
-from holdfast.spec.schedule import ScheduleSpec
 from holdfast.spec.schedule_keys import KINDS_OF_KEY, SCHEDULE_KEYS, TRIGGER_KEYS
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.step_keys import ANSWER_KEYS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS
 from holdfast.spec.step_kinds import IMPLIED_KINDS, KINDS, Kind
 from holdfast.spec.steps import Answer, Definition

@@ -25,13 +25,9 @@ from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition, checked
 from holdfast.spec.problems import Report, Where, did_you_mean, nearest, quoted
 from holdfast.spec.read import Document, parsed, text_of
-from holdfast.spec.schedule import (
-    ScheduleSpec,
-    check_together,
-    holds_schedules,
-    is_schedule_file,
-    schedules_from_document,
-)
+from holdfast.spec.schedule import holds_schedules, is_schedule_file, schedules_from_document
+from holdfast.spec.schedule_check import check_together
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.skill import skill_from_file
 from holdfast.spec.steps import Body, PollBody, ToolBody
 

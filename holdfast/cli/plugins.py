@@ -18,7 +18,7 @@ from holdfast.schedule.of_spec import schedule_of
 from holdfast.schedule.preview import upcoming
 from holdfast.schedule.words import in_words
 from holdfast.spec.cron import Dst, parse_expression
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import PluginTrigger
 from holdfast.values import Millis, rfc3339
 

@@ -26,7 +26,7 @@ from holdfast.cli.server import server_of
 from holdfast.cli.source import PAGE, every_page
 from holdfast.config import Settings
 from holdfast.ops.schedule_commands import ScheduleCommands
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.base import Store
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT

@@ -14,7 +14,6 @@ import msgspec
 from holdfast import signing
 from holdfast.errors import InvalidSpec
 from holdfast.spec.field_types import fields_of
-from holdfast.spec.schedule import ScheduleSpec as Written
 from holdfast.spec.schedule import (
     data_of_trigger,
     schedule_files,
@@ -23,6 +22,7 @@ from holdfast.spec.schedule import (
     schedules_from_text,
     trigger_from_data,
 )
+from holdfast.spec.schedule_record import ScheduleSpec as Written
 from holdfast.spec.triggers import Dedup, Locking, MissedRunPolicy, Overlap, Trigger
 from holdfast.values import decode, encode
 

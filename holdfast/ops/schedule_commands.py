@@ -12,7 +12,9 @@ from holdfast.runtime.engine import Engine
 from holdfast.schedule.wall import DAY
 from holdfast.schedule.zones import zone
 from holdfast.spec.moments import parse_moment
-from holdfast.spec.schedule import ScheduleSpec, check_reach, check_signed, schedule_from_text
+from holdfast.spec.schedule import schedule_from_text
+from holdfast.spec.schedule_check import check_reach, check_signed
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.triggers.backfills import Backfill
 from holdfast.triggers.schedules import Fired
 from holdfast.values import Millis

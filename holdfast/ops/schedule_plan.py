@@ -7,7 +7,7 @@ from typing import Final
 
 from holdfast.schedule.of_spec import schedule_of
 from holdfast.schedule.timing import grid_of
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.values import Millis, rfc3339
 
 SHOWN_MAX: Final = 3

@@ -19,7 +19,7 @@ from holdfast.plugins.plugin import Schedule
 from holdfast.spec.plugin import name_problems, priority_problems, schedules_of
 from holdfast.spec.policy import TIMEOUT_SECS_MAX
 from holdfast.spec.problems import quoted
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import PRIORITY
 from holdfast.tools.failures import ToolError
 from holdfast.tools.references import why

@@ -10,14 +10,8 @@ from holdfast.errors import Problem
 from holdfast.schedule.records import Schedule
 from holdfast.schedule.timing import Timing, grid_of
 from holdfast.spec.problems import quoted
-from holdfast.spec.schedule import ScheduleSpec
-from holdfast.spec.triggers import (
-    AtTrigger,
-    ClockTrigger,
-    CronTrigger,
-    IntervalTrigger,
-    PluginTrigger,
-)
+from holdfast.spec.schedule_record import ScheduleSpec
+from holdfast.spec.triggers import AtTrigger, ClockTrigger, CronTrigger, IntervalTrigger, PluginTrigger
 
 
 def schedule_of(spec: ScheduleSpec) -> Schedule | None:

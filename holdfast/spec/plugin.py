@@ -15,13 +15,8 @@ from holdfast.spec.names import check_name
 from holdfast.spec.policy import NAME_CHARS_MAX, StepPolicy
 from holdfast.spec.problems import Fields, Report, Where, quoted, type_name
 from holdfast.spec.read import plain_from
-from holdfast.spec.schedule import ScheduleSpec
-from holdfast.spec.schedule_keys import (
-    CONFIG_CHARS_MAX,
-    DESCRIPTION_CHARS_MAX,
-    PLUGIN_KEYS,
-    PRIORITY_MAX,
-)
+from holdfast.spec.schedule_keys import CONFIG_CHARS_MAX, DESCRIPTION_CHARS_MAX, PLUGIN_KEYS, PRIORITY_MAX
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.steps import ToolBody, WorkflowStep
 from holdfast.spec.triggers import PLUGIN, PluginTrigger
 from holdfast.spec.workflow import WorkflowSpec

@@ -33,13 +33,12 @@ from holdfast.spec.step_keys import (
     INPUT,
     NAME,
     PARAMS,
-    PATH,
     POLICY_KEYS,
     POLL_KEYS,
     TOOL,
     first_poll_is_soonest,
 )
-from holdfast.spec.step_types import Branches, Condition, Steps
+from holdfast.spec.step_types import PATH, Branches, Condition, Steps
 from holdfast.spec.steps import (
     ApproveBody,
     BranchBody,

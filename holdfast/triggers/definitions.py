@@ -19,7 +19,7 @@ from holdfast.runtime.committer import Committer
 from holdfast.schedule import control
 from holdfast.schedule.due import EXAMINED_MAX, due
 from holdfast.schedule.records import Cursor, Reason, Running, Skipped
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import WebhookTrigger
 from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch

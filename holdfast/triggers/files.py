@@ -18,7 +18,7 @@ from typing import Any, Final
 from holdfast.errors import HoldfastError, LimitExceeded
 from holdfast.ops.watching import watch
 from holdfast.runtime.clock import Clock
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import FileTrigger
 from holdfast.tools.threads import in_thread
 from holdfast.triggers.arrivals import Arrival, Stillness, arrivals, content_of

@@ -24,7 +24,7 @@ from holdfast.runtime.committer import Committer
 from holdfast.schedule.due import jitter_ms
 from holdfast.schedule.records import Running
 from holdfast.schedule.template import Rendered, render
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Firing, LedgerEntry, LedgerKey, LedgerOutcome, LedgerRow, ScheduleState

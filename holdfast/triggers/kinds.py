@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.base import Store
 from holdfast.store.records import Origin, ScheduleRow
 from holdfast.triggers.files import Files

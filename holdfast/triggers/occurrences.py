@@ -27,7 +27,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
 from holdfast.schedule.records import Cursor, Reason
 from holdfast.schedule.template import Rendered
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Firing, LedgerEntry, LedgerKey, LedgerOutcome, LedgerRow, NewCursor

@@ -12,7 +12,7 @@ from holdfast.deliveries.message import text_of
 from holdfast.errors import NotFound
 from holdfast.runtime.door import Door
 from holdfast.runtime.resident_run import ResidentRun
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import RunTrigger
 from holdfast.store.records import Firing, LedgerEntry, LedgerRow, Origin
 from holdfast.triggers.occurrences import DELAYED, SLOT

@@ -18,7 +18,7 @@ from holdfast.errors import InvalidSpec, Problem, StoreUnavailable
 from holdfast.ops.upkeep import forget_ledger
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.committer import Committer
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import WebhookTrigger
 from holdfast.store.open import lock_of, open_url
 from holdfast.tools.secrets import Secrets

@@ -24,7 +24,7 @@ from holdfast import limits
 from holdfast.errors import HoldfastError, InvalidInputs
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.starts import encoded
-from holdfast.spec.schedule import ScheduleSpec
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import SourceTrigger
 from holdfast.tools.references import resolved
 from holdfast.triggers.occurrences import Delivery, Occurrences

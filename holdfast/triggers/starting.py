@@ -27,7 +27,8 @@ from holdfast.schedule.of_spec import schedule_of
 from holdfast.schedule.records import Schedule
 from holdfast.schedule.template import Rendered, render
 from holdfast.spec.notation import Definition
-from holdfast.spec.schedule import ScheduleSpec, schedule_from_stored
+from holdfast.spec.schedule import schedule_from_stored
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.values import Millis, encode, rfc3339
 
 KNOWN_MAX: Final = 4_096  # schedules that are kept parsed: some kilobytes each

@@ -22,7 +22,8 @@ from holdfast.schedule.records import Cursor, Schedule
 from holdfast.schedule.timing import grid_of
 from holdfast.schedule.words import in_words
 from holdfast.spec.cron import parse_expression
-from holdfast.spec.schedule import ScheduleSpec, schedule_from_stored
+from holdfast.spec.schedule import schedule_from_stored
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import Exclude, WebhookTrigger
 from holdfast.store.base import Store
 from holdfast.store.records import LedgerRow, ScheduleRow, ScheduleState

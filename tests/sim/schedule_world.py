@@ -19,7 +19,8 @@ from functools import partial
 from typing import Any, Final
 
 from holdfast.errors import AtLimit, NodeIsOver, Unavailable
-from holdfast.spec.schedule import ScheduleSpec, schedule_from_data
+from holdfast.spec.schedule import schedule_from_data
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.records import Firing, LedgerEntry, NewRun

@@ -14,9 +14,6 @@ from holdfast.schedule.of_spec import never_fires, notes_on, schedule_of
 from holdfast.spec.cron import Dst
 from holdfast.spec.read import PROBLEMS_MAX, parsed, read
 from holdfast.spec.schedule import (
-    SERVER_PATHS,
-    ScheduleSpec,
-    check_together,
     file_schema,
     holds_schedules,
     schedule_files,
@@ -25,6 +22,9 @@ from holdfast.spec.schedule import (
     schedules_from_files,
     schedules_from_text,
 )
+from holdfast.spec.schedule_check import check_together
+from holdfast.spec.schedule_record import ScheduleSpec
+from holdfast.spec.schedule_trigger import SERVER_PATHS
 from holdfast.spec.triggers import (
     AtTrigger,
     CronTrigger,

@@ -6,7 +6,8 @@ import asyncio
 from typing import Any
 
 from holdfast.runtime.engine import Engine
-from holdfast.spec.schedule import ScheduleSpec, schedule_from_data
+from holdfast.spec.schedule import schedule_from_data
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.records import LedgerRow, RunRow, ScheduleState
 from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, tool
-from holdfast.spec.schedule import ScheduleSpec, schedule_from_data
+from holdfast.spec.schedule import schedule_from_data
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.batch import Batch
 from holdfast.triggers.arrivals import Arrival, Stillness, arrivals, content_of
 from tests.small_limits import with_limits

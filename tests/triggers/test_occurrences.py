@@ -11,7 +11,8 @@ import pytest
 
 from holdfast import limits
 from holdfast.errors import StoreUnavailable
-from holdfast.spec.schedule import ScheduleSpec, schedule_from_data
+from holdfast.spec.schedule import schedule_from_data
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.testing import TestEngine
 from holdfast.triggers.occurrences import Accepted, Delivered, Delivery
 from holdfast.values import DEFAULT_TENANT

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast.spec.schedule import ScheduleSpec, schedule_from_data
+from holdfast.spec.schedule import schedule_from_data
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT
 from tests.triggers.scheduled import forever, ledger, put, runs

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from holdfast.errors import AtLimit, InvalidSpec, ManagedByFile, NotFound
-from holdfast.spec.schedule import ScheduleSpec, schedule_from_data
+from holdfast.spec.schedule import schedule_from_data
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.records import Origin
 from holdfast.testing import TestEngine
 from holdfast.triggers.schedules import Declared, Schedules

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, InvalidSpec, ManagedByFile
-from holdfast.spec.schedule import ScheduleSpec, schedule_from_data
+from holdfast.spec.schedule import schedule_from_data
+from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.records import LedgerRow
 from holdfast.triggers.handover import AGAIN_SECS
 from holdfast.triggers.sink_scheduler import SinkScheduler, check

@@ -17,6 +17,7 @@ from holdfast.values import decode, written
 LIMIT = limits.now.value_bytes_max  # bytes of a composed value, with every reference followed
 # gathered bytes below which sizes are not added up; about a hundredth of the limit
 COUNTED_FROM: Final = 256 * 1024
+SPACES: Final = (b"\n", b"\r", b"\t")  # the only control characters that a JSON text can contain
 CHUNK_CHARS: Final = 1024 * 1024  # long text is escaped piece by piece, so that no second copy of it is made
 
 
@@ -58,9 +59,15 @@ def escaped_text(value: Any) -> Iterator[bytes]:
     if type(value) is Raw and _is_string(value):
         yield bytes(memoryview(value)[1:-1])
         return
-    if type(value) is Raw and (text := bytes(value)):
-        _refuse_escaped(text)
-    yield from escaped_chunks(printed(value))
+    if type(value) is not Raw:
+        yield from escaped_chunks(printed(value))
+        return
+    text = bytes(value)
+    _refuse_escaped(text)
+    if any(text.find(each) >= 0 for each in SPACES):
+        yield from escaped_chunks(text.decode())
+    else:  # one call for the whole of it, not one for each character
+        yield text.replace(b"\\", b"\\\\").replace(b'"', b'\\"')
 
 
 def _refuse_escaped(text: bytes) -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from holdfast.plan.composed import escaped_text
 from holdfast.plan.expr import items_of, render, truthy, walk
 from holdfast.plan.resolve import members_of, pointer_of, resolved
 from holdfast.plan.unread import Items, count_items, locate
@@ -229,6 +231,18 @@ def test_any_data_survives_rendering_and_resolving(constant: Any, value: Any) ->
     text = render({"c": constant} if constant is not None else {"c": None})(None)  # type: ignore[arg-type]
     assert decode(resolved(text, _never)) == {"c": constant}
     assert args_of("{x: '{{ a }}'}", {}, output=value) == {"x": value}
+
+
+@given(json_values.filter(lambda value: value is not None))  # null prints as nothing
+@settings(deadline=None)
+def test_the_text_of_a_large_value_is_escaped_like_the_value(value: Any) -> None:
+    assert b"".join(escaped_text(msgspec.Raw(encode(value)))) == b"".join(escaped_text(value))
+
+
+@pytest.mark.parametrize("space", ["\n", "\r", "\t", " "])
+def test_space_in_the_text_of_a_large_value_is_escaped(space: str) -> None:
+    text = f'[1,{space}"a\\n"]'
+    assert b"".join(escaped_text(msgspec.Raw(text.encode()))) == encode(text)[1:-1]
 
 
 def _never(path: str, members: Any) -> Any:

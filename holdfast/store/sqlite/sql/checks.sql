@@ -113,6 +113,26 @@ SELECT format('schedule %s of tenant %s has no cursor, and does not fire', id, t
 SELECT format('the cursor of schedule %s of tenant %s is left, and its schedule is gone', schedule, tenant) FROM cursor c
  WHERE NOT EXISTS (SELECT 1 FROM schedule s WHERE s.tenant = c.tenant AND s.id = c.schedule) LIMIT 10;
 
+-- name: check_numbers_and_times_are_numbers
+-- SQLite keeps text in a column of numbers, and a row with it cannot be read.
+SELECT format('%s: %s is not a number', of, quote(value)) FROM (
+  SELECT format('the creation of schedule %s of tenant %s', id, tenant) AS of, created_at AS value FROM schedule
+   UNION ALL SELECT format('the last change of schedule %s of tenant %s', id, tenant), updated_at FROM schedule
+   UNION ALL SELECT format('the priority of schedule %s of tenant %s', id, tenant), priority FROM schedule
+   UNION ALL SELECT format('the revision of schedule %s of tenant %s', schedule, tenant), revision FROM cursor
+   UNION ALL SELECT format('the next time of schedule %s of tenant %s', schedule, tenant), next_at FROM cursor
+   UNION ALL SELECT format('whether schedule %s of tenant %s has more to do', schedule, tenant), owes FROM cursor
+   UNION ALL SELECT format('the errors of schedule %s of tenant %s', schedule, tenant), error_count FROM cursor
+   UNION ALL SELECT format('the failures of schedule %s of tenant %s', schedule, tenant), failures FROM cursor
+   UNION ALL SELECT format('the creation of run %s', id), created_at FROM run
+   UNION ALL SELECT format('the end of run %s', id), finished_at FROM run
+   UNION ALL SELECT format('the time to wake of run %s', id), wake_at FROM run)
+ WHERE typeof(value) NOT IN ('integer', 'null') LIMIT 10;
+
+-- name: check_schedules_have_the_kind_of_their_trigger
+SELECT format('schedule %s of tenant %s is of kind %s, and its definition says something else', id, tenant, kind) FROM schedule
+ WHERE json_valid(body) AND coalesce(json_extract(body, '$.trigger.kind'), kind) <> kind LIMIT 10;
+
 -- name: check_runs_of_schedules_are_in_the_ledger
 SELECT format('run %s was started by schedule %s, and the ledger has no row of it', id, schedule) FROM run
  WHERE schedule IS NOT NULL AND NOT EXISTS (SELECT 1 FROM ledger WHERE ledger.run = run.no) LIMIT 10;

@@ -9,7 +9,7 @@ PAGE_SOURCES := $(shell find ui -type f -not -path '*/node_modules/*')
 # a test run does that anew, which takes it five seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: setup test test-long up bench bench-instructions docs screenshots lock clean
+.PHONY: setup test check-types check-page test-long up bench bench-instructions docs screenshots lock clean
 setup: $(STAMP) $(PAGE)
 
 $(UV):
@@ -27,14 +27,20 @@ $(PAGE): $(PAGE_SOURCES) | $(STAMP)
 	@$(BIN)/python ui/build.py
 
 test: setup
+	@$(BIN)/python -m compileall -q holdfast tests
+	@$(MAKE) --no-print-directory -j 2 --output-sync=target check-types check-page
+	$(BIN)/pytest -n 2 --dist worksteal
+
+# mypy and callgrind take a minute each and use one core each, so they run side by side: counts do not depend on the load.
+check-types:
 	$(BIN)/ruff format --check --quiet .
 	$(BIN)/ruff check --quiet .
 	$(BIN)/mypy
-	@$(BIN)/python -m compileall -q holdfast tests
+
+check-page:
 	$(BIN)/python ui/build.py test
-	$(BIN)/python -m bench.instructions --short
 	@$(BIN)/python -m tests.ui.chromium
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/python -m bench.instructions --short
 
 # More seeds of what `make test` tries a few of: half an hour.
 test-long: setup

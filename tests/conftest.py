@@ -6,6 +6,7 @@ and no test leaves this machine.
 
 from __future__ import annotations
 
+import gc
 import ipaddress
 import socket
 import sys
@@ -31,6 +32,23 @@ def pytest_configure(config: pytest.Config) -> None:
     if not config.getoption("hypothesis_profile", None):
         # It draws constants of whatever modules are loaded, and those are others in each process of a run.
         providers._get_local_constants = lambda: providers._local_constants
+
+
+# --------------------------------------------------------------------------------------------------- quick on two cores
+
+# The files whose single tests take longest come first, so that no process is left with one of them in the end.
+LONGEST = (
+    "tests/sim/", "tests/test_typed.py", "tests/crash/", "tests/docs/", "tests/ui/", "tests/schedule/test_simulation.py",
+)  # fmt: skip
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(LONGEST))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()  # thousands of tests and the modules live until the end: collections need not traverse them each time
 
 
 # ------------------------------------------------------------------------------------------- nothing leaves the machine

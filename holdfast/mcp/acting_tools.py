@@ -13,10 +13,9 @@ from holdfast.api import present_schedules
 from holdfast.api.visible import check_schedule
 from holdfast.errors import InvalidInputs, InvalidSpec, NotFound, PlanRefused
 from holdfast.mcp.answers import Result, refused
-from holdfast.mcp.calls import Start
+from holdfast.mcp.calls import Start, request_id_of
 from holdfast.mcp.offers import Manner
 from holdfast.mcp.reading_tools import OneRun
-from holdfast.mcp.sees import sees_of
 from holdfast.mcp.table import Arguments, Asked, RunId
 from holdfast.runtime.rerun import Again
 from holdfast.values import TERMINAL
@@ -61,6 +60,7 @@ async def run(asked: Asked) -> Result | dict[str, Any]:
             responses=asked.responses,
             state=asked.state,
             wait_secs=wanted.wait_secs,
+            renders=asked.finished,
         )
     except InvalidSpec as error:
         return refused(error, f"workflow start failed: validation failed: {error}")
@@ -74,9 +74,7 @@ async def _meant(asked: Asked, wanted: Run) -> Any:
         name = f"{wanted.skill}::{wanted.name}" if wanted.skill else wanted.name
     if name is None:
         return await asked.services.commands.read(wanted.spec)
-    if not (asked.desk.catalogue.sees(name) and sees_of(asked.talk)(name)):
-        raise NotFound(f"there is no workflow {name!a} here")
-    return (await asked.services.queries.catalog.workflow(asked.tenant, name)).workflow.name
+    return await asked.published(name)
 
 
 class Rerun(Arguments, frozen=True, kw_only=True):
@@ -93,11 +91,10 @@ async def rerun(asked: Asked) -> Result | dict[str, Any]:
     wanted: Rerun = asked.arguments
     again = Again(() if wanted.from_step is None else (wanted.from_step,), wanted.failed)
     row = await asked.services.commands.rerun(
-        asked.tenant, wanted.run_id, again, wanted.inputs, asked.talk.idempotency_key, asked.rights
+        asked.tenant, wanted.run_id, again, wanted.inputs, request_id_of(asked.talk), asked.rights
     )
-    calls = asked.desk.calls
-    return await calls.answer(
-        asked.talk, row.id, Manner(), {}, wait_secs=wanted.wait_secs, renders=calls.finished
+    return await asked.desk.calls.answer(
+        asked.talk, row.id, Manner(), {}, wait_secs=wanted.wait_secs, renders=asked.finished
     )
 
 
@@ -132,6 +129,10 @@ class Approve(Arguments, frozen=True, kw_only=True):
 
 async def approve(asked: Asked) -> Result:
     wanted: Approve = asked.arguments
+
+    def answer(decided: bool) -> Result:
+        return Result({"run_id": wanted.run_id, "path": wanted.path, "decided": decided})
+
     decided = await asked.services.commands.approve(
         asked.tenant,
         wanted.run_id,
@@ -140,8 +141,9 @@ async def approve(asked: Asked) -> Result:
         reason=wanted.reason,
         by=asked.talk.caller.name,
         form=wanted.form,
+        keep=asked.keeps(answer),
     )
-    return Result({"run_id": wanted.run_id, "path": wanted.path, "decided": decided})
+    return answer(decided)
 
 
 class Signal(Arguments, frozen=True, kw_only=True):
@@ -153,10 +155,19 @@ class Signal(Arguments, frozen=True, kw_only=True):
 
 async def signal(asked: Asked) -> Result:
     wanted: Signal = asked.arguments
+
+    def answer(status: str) -> Result:
+        return Result({"run_id": wanted.run_id, "status": status})
+
     status = await asked.services.commands.signal(
-        asked.tenant, wanted.run_id, wanted.key, wanted.value, wanted.correlation
+        asked.tenant,
+        wanted.run_id,
+        wanted.key,
+        wanted.value,
+        wanted.correlation,
+        keep=asked.keeps(answer),
     )
-    return Result({"run_id": wanted.run_id, "status": status})
+    return answer(status)
 
 
 class Resume(Arguments, frozen=True, kw_only=True):

@@ -6,7 +6,7 @@ Knows what the wire looks like, not what any tool does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -15,7 +15,7 @@ from holdfast.api.types import fault_of
 from holdfast.errors import HoldfastError, InvalidRequest
 
 BYTES_PER_TOKEN: Final = 4
-AROUND_BYTES: Final = 400  # of a part: the members around its text
+PIECE_BYTES_MIN: Final = 4  # of a part, so that every part gets further: no character is longer
 CURSOR_PREFIX: Final = "at-"
 
 _encode = msgspec.json.Encoder().encode
@@ -33,9 +33,11 @@ def budget_of(max_tokens: int) -> int:
     return max_tokens * BYTES_PER_TOKEN
 
 
-def shown(result: Result, max_tokens: int, cursor: str | None = None) -> dict[str, Any]:
+def shown(
+    result: Result, max_tokens: int, cursor: str | None = None, page: str | None = None
+) -> dict[str, Any]:
     """The result of a tools/call."""
-    text, data = fitted(result.data, max_tokens, cursor)
+    text, data = fitted(result.data, max_tokens, cursor, page)
     return {
         "content": [{"type": "text", "text": text}],
         "structuredContent": data,
@@ -43,28 +45,50 @@ def shown(result: Result, max_tokens: int, cursor: str | None = None) -> dict[st
     }
 
 
-def fitted(data: Any, max_tokens: int, cursor: str | None = None) -> tuple[str, Any]:
-    """Data as JSON text and as data, or the part of it that a cursor names."""
+def fitted(data: Any, max_tokens: int, cursor: str | None = None, page: str | None = None) -> tuple[str, Any]:
+    """Data as JSON text and as data, or the part of it that a cursor names. `page` is the cursor of a page of a list."""
     raw = _encode(data)
     if cursor is None and len(raw) <= budget_of(max_tokens):
         return raw.decode(), msgspec.json.decode(raw)  # parts of it may be JSON text already
-    part = part_of(raw, _offset(cursor), max(BYTES_PER_TOKEN, budget_of(max_tokens) - AROUND_BYTES))
+    part = part_of(raw, _place(cursor)[0], budget_of(max_tokens), page=page or "")
     return _encode(part).decode(), part
 
 
-def part_of(raw: bytes, start: int, size: int) -> dict[str, Any]:
-    """A part of a text. Put one after the other, the parts are the whole text."""
-    # Quotes and backslashes take two bytes each once the part is written as JSON text again.
-    while size > BYTES_PER_TOKEN and len(_encode(_text(raw, start, start + size))) > size + AROUND_BYTES // 2:
-        size = size * 3 // 4
-    piece = _text(raw, start, start + size)
-    end = start + len(piece.encode())
-    return {
-        "part": piece,
-        "cursor": f"{CURSOR_PREFIX}{end}" if end < len(raw) else None,
-        "bytes_total": len(raw),
-        "note": "a part of the answer as JSON text; call again with the cursor for the next part",
-    }
+def page_of(cursor: str | None) -> str | None:
+    """The cursor of the page of a list that an answer shows, also where that answer was cut."""
+    is_cut = cursor is not None and cursor.startswith(CURSOR_PREFIX)
+    return cursor if not is_cut else _place(cursor)[1] or None
+
+
+def part_of(
+    raw: bytes,
+    start: int,
+    bytes_max: int,
+    around: Callable[[str, str | None], dict[str, Any]] | None = None,
+    page: str = "",
+) -> dict[str, Any]:
+    """A part of a text, with the members around it in at most `bytes_max` of JSON. Put one after the other, the parts are the
+    whole text. `page` is the cursor that led to the text, if it is a page of a list."""
+
+    def plain(piece: str, cursor: str | None) -> dict[str, Any]:
+        note = (
+            None
+            if cursor is None
+            else "a part of the JSON text; call again with the cursor for the next part"
+        )
+        return {"part": piece, "cursor": cursor, "bytes_total": len(raw), "note": note}
+
+    size = bytes_max
+    while True:
+        piece = _text(raw, start, start + size)
+        end = start + len(piece.encode())
+        following = f"{CURSOR_PREFIX}{end}{':' if page else ''}{page}"
+        part = (around or plain)(piece, following if end < len(raw) else None)
+        over = len(_encode(part)) - bytes_max
+        if over <= 0 or size <= PIECE_BYTES_MIN:
+            return part
+        # Quotes and backslashes take two bytes each once the part is written as JSON text again, so half may be enough.
+        size = max(PIECE_BYTES_MIN, size - (over + 1) // 2)
 
 
 def _text(raw: bytes, start: int, end: int) -> str:
@@ -76,13 +100,14 @@ def _text(raw: bytes, start: int, end: int) -> str:
     return raw[start:end].decode(errors="replace")
 
 
-def _offset(cursor: str | None) -> int:
+def _place(cursor: str | None) -> tuple[int, str]:
+    """Where a part begins, and the cursor of the page that it is a part of."""
     if cursor is None:
-        return 0
-    digits = cursor.removeprefix(CURSOR_PREFIX)
-    if digits == cursor or not digits.isdecimal() or len(digits) > 12:
+        return 0, ""
+    digits, _, page = cursor.removeprefix(CURSOR_PREFIX).partition(":")
+    if not cursor.startswith(CURSOR_PREFIX) or not digits.isdecimal() or len(digits) > 12:
         raise InvalidRequest("this cursor is not one of an answer that was cut; send it as it came")
-    return int(digits)
+    return int(digits), page
 
 
 def refused(error: HoldfastError, text: str = "", **more: Any) -> Result:

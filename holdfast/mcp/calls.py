@@ -20,7 +20,6 @@ import msgspec
 from holdfast.api.principal import LOCAL_ID
 from holdfast.api.services import Services
 from holdfast.config import Mcp
-from holdfast.errors import InvalidRequest
 from holdfast.mcp.answers import Result, shown
 from holdfast.mcp.content import Contents
 from holdfast.mcp.offers import Manner
@@ -85,7 +84,7 @@ class Calls:
             talk.tenant,
             start.what,
             start.inputs,
-            request_id=_request_id(talk),
+            request_id=request_id_of(talk),
             labels=start.labels,
             parent_job_id=start.parent_job_id,
             trace=talk.caller.traceparent or "",
@@ -168,13 +167,14 @@ class Calls:
         may_decide = talk.may("approve")
         return waits_data(view, (lambda wait: self._questions.link(talk, view, wait)) if may_decide else None)
 
-    async def finished(self, tenant: str, view: RunView) -> dict[str, Any]:
+    async def finished(self, tenant: str, view: RunView, max_tokens: int | None = None) -> dict[str, Any]:
         """The result of a tool whose run has finished."""
         meta = {"holdfast/run_id": view.run_id}
         if view.status == "completed":
-            blocks, data = await self.contents.of_output(tenant, view)
+            blocks, data = await self.contents.of_output(tenant, view, max_tokens)
             return {"content": blocks, "structuredContent": data, "isError": False, "_meta": meta}
-        return {**shown(Result(failure(view), is_error=True), self._settings.max_tokens), "_meta": meta}
+        said = shown(Result(failure(view), is_error=True), max_tokens or self._settings.max_tokens)
+        return {**said, "_meta": meta}
 
     def _opened(self, talk: Talk, state: str) -> str:
         run_id = self._services.handles.opened(talk.tenant, state)
@@ -274,11 +274,7 @@ def _to_answer(view: RunView, wait: Wait) -> str:
     return f"a signal: workflows_signal with run_id {view.run_id}; waits has the names"
 
 
-def _request_id(talk: Talk) -> str | None:
+def request_id_of(talk: Talk) -> str | None:
     """The key of a call under the caller's own name, so that two callers cannot meet under the same key."""
     key = talk.idempotency_key
-    if key is None:
-        return None
-    if len(key) > 200 or not key.isprintable():
-        raise InvalidRequest("an idempotency key has at most 200 printable characters")
-    return f"mcp:{talk.caller.principal.key_id}:{key}"
+    return None if key is None else f"mcp:{talk.caller.principal.key_id}:{key}"

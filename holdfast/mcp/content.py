@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast.api.services import Services
 from holdfast.errors import NotFound
-from holdfast.mcp.answers import AROUND_BYTES, budget_of, part_of
+from holdfast.mcp.answers import budget_of, part_of
 from holdfast.views.run_view import RunView
 
 SCHEME: Final = "artefact://sha256/"
@@ -31,30 +31,23 @@ class Contents:
     def __init__(self, services: Services, max_tokens: int) -> None:
         self._services, self._max_tokens = services, max_tokens
 
-    async def of_output(self, tenant: str, view: RunView) -> tuple[list[dict[str, Any]], Any]:
+    async def of_output(
+        self, tenant: str, view: RunView, max_tokens: int | None = None
+    ) -> tuple[list[dict[str, Any]], Any]:
         """The blocks of a completed run's output, and its structured content."""
         raw = bytes(view.output_text)
-        if len(raw) > budget_of(self._max_tokens) and b'"file_refs"' not in raw:
-            return self._cut(view, raw)
+        budget = budget_of(max_tokens or self._max_tokens)
+        if len(raw) > budget and b'"file_refs"' not in raw:
+            return _cut(view, raw, budget)
         output = view.output
         files = [
             await self._file(tenant, one) for one, _ in zip(file_refs(output), range(FILES_MAX), strict=False)
         ]
         text = plain_text(output)
-        if len(text.encode()) > budget_of(self._max_tokens):
-            return [*self._cut(view, raw)[0], *files], self._cut(view, raw)[1]
+        if len(text.encode()) > budget:
+            blocks, data = _cut(view, raw, budget)
+            return [*blocks, *files], data
         return [*([{"type": "text", "text": text}] if text or not files else []), *files], structured(output)
-
-    def _cut(self, view: RunView, raw: bytes) -> tuple[list[dict[str, Any]], Any]:
-        part = part_of(raw, 0, budget_of(self._max_tokens) - 2 * AROUND_BYTES)
-        said = {
-            "run_id": view.run_id,
-            "status": view.status,
-            "output_part": part["part"],
-            "output_bytes": len(raw),
-            "next": f"resources/read of run://{view.run_id}/output?cursor={part['cursor']} gives the next part",
-        }
-        return [{"type": "text", "text": _encode(said).decode()}], said
 
     async def _file(self, tenant: str, entry: Mapping[str, Any]) -> dict[str, Any]:
         uri, media = str(entry.get("uri", "")), media_of(entry)
@@ -85,6 +78,22 @@ class Contents:
         base = self._services.settings.public_url or self._services.address
         is_ours = uri.startswith(SCHEME) and base
         return f"{base}/api/v1/artefacts/{uri.removeprefix(SCHEME)}" if is_ours else uri or "about:blank"
+
+
+def _cut(view: RunView, raw: bytes, budget: int) -> tuple[list[dict[str, Any]], Any]:
+    """The first part of an output that is larger than an answer, and where the next one is read."""
+
+    def around(piece: str, cursor: str | None) -> dict[str, Any]:
+        return {
+            "run_id": view.run_id,
+            "status": view.status,
+            "output_part": piece,
+            "output_bytes": len(raw),
+            "next": f"resources/read of run://{view.run_id}/output?cursor={cursor} gives the next part",
+        }
+
+    said = part_of(raw, 0, budget, around)
+    return [{"type": "text", "text": _encode(said).decode()}], said
 
 
 def resource_of(uri: str, media: str, raw: bytes) -> dict[str, Any]:

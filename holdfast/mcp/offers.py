@@ -22,10 +22,13 @@ import msgspec
 
 from holdfast.errors import NotFound
 from holdfast.mcp.names import is_spelled, tool_name
+from holdfast.mcp.talk import invalid_params
 from holdfast.runtime.rights import matches
+from holdfast.values import is_text
 from holdfast.views.offers import Offer, Offers
 
 PAGE: Final = 100
+CURSOR_PREFIX: Final = "after:"
 KINDS: Final = ("tool", "prompt", "resource")
 _VARIABLE = re.compile(r"\{([A-Za-z0-9_]+)\}")
 
@@ -75,17 +78,18 @@ class Catalogue:
         return tool_name(workflow, self._taken)
 
     async def page(
-        self, tenant: str, after: str, sees: Sees, kind: str = "tool"
+        self, tenant: str, cursor: str | None, sees: Sees, kind: str = "tool", *, own: int = 0
     ) -> tuple[list[Offer], str | None]:
-        """The next workflows of a kind, at most one page of them, and the name that the next page follows."""
-        found: list[Offer] = []
+        """The next workflows of a kind, and the cursor of the next page. The first page has room for `own` other entries."""
+        after, found = _after(cursor), list[Offer]()
+        room = PAGE - (own if cursor is None else 0)
         while True:
             offers, more = await self._offers.page(tenant, after, PAGE)
             for one in offers:
                 if Manner.of(one).kind == kind and self.sees(one.name) and sees(one.name):
+                    if len(found) == room:
+                        return found, f"{CURSOR_PREFIX}{found[-1].name}"
                     found.append(one)
-                    if len(found) == PAGE:
-                        return found, one.name
             if more is None:
                 return found, None
             after = more
@@ -107,20 +111,22 @@ class Catalogue:
 
     async def names(self, tenant: str, sees: Sees) -> list[str]:
         """The tool names of all workflows, for searching."""
-        known = await self._offers.names(tenant)
-        return [self.tool_name(one) for one in known if self.sees(one) and sees(one)]
+        return [self.tool_name(one) for one in await self.workflows(tenant, sees)]
+
+    async def workflows(self, tenant: str, sees: Sees) -> list[str]:
+        """Their own names."""
+        return [one for one in await self._offers.names(tenant) if self.sees(one) and sees(one)]
 
     async def resource(self, tenant: str, uri: str, sees: Sees) -> tuple[Offer, dict[str, str]] | None:
         """The workflow that gives the resource at an address, and the inputs that the address names."""
-        after = ""
+        cursor: str | None = None
         while True:
-            offers, more = await self.page(tenant, after, sees, "resource")
+            offers, cursor = await self.page(tenant, cursor, sees, "resource")
             for one in offers:
                 if (inputs := variables(Manner.of(one).uri, uri)) is not None:
                     return one, inputs
-            if more is None:
+            if cursor is None:
                 return None
-            after = more
 
     async def _spelled(self, tenant: str) -> dict[str, str]:
         known = self._names.get(tenant)
@@ -129,6 +135,18 @@ class Catalogue:
             known = {called: one for one in every if (called := self.tool_name(one)) != one}
             self._names[tenant] = known
         return known
+
+
+def _after(cursor: str | None) -> str:
+    """The name that the page of a cursor follows; raises the error of the protocol for one that this server did not give."""
+    if cursor is None:
+        return ""
+    name = cursor.removeprefix(CURSOR_PREFIX)
+    if name == cursor or not is_text(name):
+        raise invalid_params(
+            "this cursor is not one of an earlier answer; send it as it came, or list from the start"
+        )
+    return name
 
 
 def is_template(uri: str) -> bool:

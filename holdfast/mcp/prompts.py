@@ -53,8 +53,8 @@ class Prompts:
     async def listed(self, context: Context, params: types.PaginatedRequestParams | None) -> dict[str, Any]:
         talk, cursor = Talk(context), None if params is None else params.cursor
         talk.need("read")
-        offers, more = await self._desk.catalogue.page(talk.tenant, cursor or "", sees_of(talk), "prompt")
-        found = [] if cursor else [_lesson()]
+        offers, more = await self._desk.catalogue.page(talk.tenant, cursor, sees_of(talk), "prompt", own=1)
+        found = [_lesson()] if cursor is None else []
         found += [_prompt(self._desk.catalogue.tool_name(one.name), one) for one in offers]
         return {"prompts": found, **({"nextCursor": more} if more else {})}
 

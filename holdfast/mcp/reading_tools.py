@@ -12,8 +12,8 @@ import msgspec
 
 from holdfast.api import present, present_plans, present_schedules
 from holdfast.errors import NotFound
-from holdfast.mcp.answers import Result, budget_of, refused
-from holdfast.mcp.sees import sees_of
+from holdfast.mcp.answers import Result, refused
+from holdfast.mcp.lookup import fitting_page
 from holdfast.mcp.status import s1_status
 from holdfast.mcp.table import Arguments, Asked, RunId
 from holdfast.values import TERMINAL, Status
@@ -129,7 +129,7 @@ async def runs_list(asked: Asked) -> Result:
             status=wanted.status,
             workflow=wanted.workflow,
             label=wanted.label,
-            cursor=wanted.cursor,
+            cursor=asked.page_cursor,
             limit=limit,
         )
         lines = await asked.services.queries.summaries(found.items)
@@ -138,47 +138,7 @@ async def runs_list(asked: Asked) -> Result:
             "cursor": found.cursor,
         }
 
-    return await _fitting_page(asked, wanted.limit, page)
-
-
-class Lookup(Arguments, frozen=True, kw_only=True):
-    skill: Annotated[str, msgspec.Meta(description="Only workflows of this skill.")] | None = None
-    name: Annotated[str, msgspec.Meta(description="Only the workflow of this name.")] | None = None
-    query: Annotated[str, msgspec.Meta(description="Text in the name or the description.")] | None = None
-    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 20
-
-
-async def lookup(asked: Asked) -> Result:
-    wanted: Lookup = asked.arguments
-    seen, words = sees_of(asked.talk), (wanted.query or "").casefold()
-
-    async def page(limit: int) -> dict[str, Any]:
-        found, after = list[dict[str, Any]](), wanted.cursor or ""
-        for _ in range(1_000):
-            offers, more = await asked.services.offers.page(asked.tenant, after, 100)
-            for one in offers:
-                skill, _, name = one.name.rpartition("::")
-                fits = (
-                    asked.desk.catalogue.sees(one.name)
-                    and seen(one.name)
-                    and wanted.skill in (None, skill)
-                    and wanted.name in (None, name, one.name)
-                    and words in f"{one.name}\n{one.description}".casefold()
-                )
-                if fits:
-                    if len(found) == limit:
-                        return {"workflows": found, "cursor": after}
-                    tool = asked.desk.catalogue.tool_name(one.name)
-                    found.append({
-                        "name": name, "skill": skill or None, "description": one.description,
-                        "inputs": one.schema, "path": f"workflow://{one.name}", "tool": tool,
-                    })  # fmt: skip
-                after = one.name
-            if more is None:
-                return {"workflows": found, "cursor": None}
-        return {"workflows": found, "cursor": after}
-
-    return await _fitting_page(asked, wanted.limit, page)
+    return await fitting_page(asked, wanted.limit, page)
 
 
 class SchedulesList(Arguments, frozen=True, kw_only=True):
@@ -189,22 +149,12 @@ async def schedules_list(asked: Asked) -> Result:
     wanted: SchedulesList = asked.arguments
 
     async def page(limit: int) -> dict[str, Any]:
-        found = await asked.services.schedules.schedules(asked.tenant, cursor=wanted.cursor, limit=limit)
+        found = await asked.services.schedules.schedules(asked.tenant, cursor=asked.page_cursor, limit=limit)
         seen = [one for one in found.items if asked.rights.sees(one.spec.workflow)]
         lines = [msgspec.to_builtins(present_schedules.schedule_line(one)) for one in seen]
         return {"schedules": lines, "cursor": found.cursor}
 
-    return await _fitting_page(asked, wanted.limit, page)
-
-
-async def _fitting_page(asked: Asked, limit: int, page: Any) -> Result:
-    """A page that is no larger than the caller wants; at least one item of it."""
-    budget = budget_of(asked.arguments.max_tokens or asked.desk.settings.max_tokens)
-    while True:
-        found = await page(limit)
-        if limit == 1 or len(msgspec.json.encode(found)) <= budget:
-            return Result(found)
-        limit = max(1, limit // 2)
+    return await fitting_page(asked, wanted.limit, page)
 
 
 # ----------------------------------------------------------------------------------------------- definitions
@@ -244,10 +194,10 @@ async def plan(asked: Asked) -> Result:
     """What a run would do: steps, the tools that they call, which of them destroy something. Nothing is stored or executed."""
     wanted: Plan = asked.arguments
     what: Any = (
-        await asked.services.commands.read(wanted.spec) if wanted.workflow is None else wanted.workflow
+        await asked.services.commands.read(wanted.spec)
+        if wanted.workflow is None
+        else await asked.published(wanted.workflow)
     )
-    if isinstance(what, str) and not (asked.desk.catalogue.sees(what) and sees_of(asked.talk)(what)):
-        raise NotFound(f"there is no workflow {what!a} here")
     commands = asked.services.commands
     found = msgspec.to_builtins(
         present_plans.plan(await commands.plan_of(asked.tenant, what, rights=asked.rights))

@@ -59,8 +59,8 @@ class Resources:
     async def listed(self, context: Context, params: types.PaginatedRequestParams | None) -> dict[str, Any]:
         talk, cursor = Talk(context), None if params is None else params.cursor
         talk.need("read")
-        own = [] if cursor else _static()
-        found, more = await self._offered(talk, cursor or "", templates=False)
+        own = _static() if cursor is None else []
+        found, more = await self._offered(talk, cursor, len(own), templates=False)
         own += [{"uri": uri, **said} for uri, said in found]
         return {"resources": own, **({"nextCursor": more} if more else {})}
 
@@ -69,18 +69,20 @@ class Resources:
     ) -> dict[str, Any]:
         talk, cursor = Talk(context), None if params is None else params.cursor
         talk.need("read")
-        own = [] if cursor else [
+        own = [
             {"uriTemplate": uri, "name": name, "description": said, "mimeType": media}
-            for uri, name, said, media in TEMPLATES
+            for uri, name, said, media in TEMPLATES if cursor is None
         ]  # fmt: skip
-        found, more = await self._offered(talk, cursor or "", templates=True)
+        found, more = await self._offered(talk, cursor, len(own), templates=True)
         own += [{"uriTemplate": uri, **said} for uri, said in found]
         return {"resourceTemplates": own, **({"nextCursor": more} if more else {})}
 
     async def _offered(
-        self, talk: Talk, after: str, *, templates: bool
+        self, talk: Talk, cursor: str | None, own: int, *, templates: bool
     ) -> tuple[list[tuple[str, dict[str, str]]], str | None]:
-        offers, more = await self._desk.catalogue.page(talk.tenant, after, sees_of(talk), "resource")
+        offers, more = await self._desk.catalogue.page(
+            talk.tenant, cursor, sees_of(talk), "resource", own=own
+        )
         found = [(Manner.of(one).uri, {"name": one.name, "description": one.description}) for one in offers]
         return [(uri, said) for uri, said in found if uri and is_template(uri) is templates], more
 

@@ -14,6 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
 from typing import Any, Final
 
+import msgspec
 from mcp import types
 from mcp.server.auth.middleware.bearer_auth import AuthenticatedUser
 from mcp.server.auth.provider import AccessToken
@@ -25,7 +26,7 @@ from holdfast import limits
 from holdfast.api.services import Services
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.mcp.answers import refused, shown
-from holdfast.mcp.calls import Calls, Start
+from holdfast.mcp.calls import Calls, Start, request_id_of
 from holdfast.mcp.offers import Catalogue, Manner
 from holdfast.mcp.prompts import Prompts
 from holdfast.mcp.resources import Resources
@@ -35,6 +36,8 @@ from holdfast.mcp.table import Asked, Desk, Hints, Tool
 from holdfast.mcp.talk import CALLER, TASKS, Caller, Context, Talk, invalid_params
 from holdfast.mcp.tasks import TaskParams, Tasks, UpdateParams
 from holdfast.mcp.tools import ALIASES, BY_NAME, TOOLS, tool_of
+from holdfast.runtime.idempotency import Kept, Replies
+from holdfast.values import canonical, sha256
 from holdfast.version import VERSION
 from holdfast.views.names import nearest
 from holdfast.views.offers import Offer
@@ -66,6 +69,8 @@ class McpServer:
         calls = Calls(services, settings, leaving)
         self._desk = Desk(services, settings, calls, self._catalogue)
         self._sessions = Sessions(services)
+        engine = services.engine
+        self._replies = Replies(engine.store, engine.committer, engine.clock)
         self._server = self._made(calls)
         self._manager = StreamableHTTPSessionManager(
             self._server, max_request_body_size=limits.now.body_bytes_max + 1
@@ -136,9 +141,9 @@ class McpServer:
         self, context: Context, params: types.PaginatedRequestParams | None
     ) -> dict[str, Any]:
         talk, cursor = Talk(context), None if params is None else params.cursor
-        offers, more = await self._catalogue.page(talk.tenant, cursor or "", sees_of(talk))
-        own = [] if cursor or not self._desk.settings.enabled else [tool.data() for tool in TOOLS]
-        found = [*own, *(self._tool_data(one) for one in offers)]
+        own = TOOLS if self._desk.settings.enabled else ()
+        offers, more = await self._catalogue.page(talk.tenant, cursor, sees_of(talk), own=len(own))
+        found = [*(tool.data() for tool in own if cursor is None), *(self._tool_data(one) for one in offers)]
         return {"tools": found, **({"nextCursor": more} if more else {})}
 
     def _tool_data(self, offer: Offer) -> dict[str, Any]:
@@ -164,18 +169,29 @@ class McpServer:
 
     async def _call_own(self, talk: Talk, tool: Tool, params: types.CallToolRequestParams) -> dict[str, Any]:
         given = params.arguments or {}
-        most, cursor = self._desk.settings.max_tokens, None
+        most = self._desk.settings.max_tokens
         try:
             talk.caller.principal.need(tool.scope)
             arguments = tool.read(given)
             most = arguments.max_tokens or most
-            is_cut = (arguments.cursor or "").startswith("at-")
-            cursor = arguments.cursor if is_cut else None
             responses = None if params.input_responses is None else dict(params.input_responses)
-            done = await tool.do(Asked(self._desk, talk, arguments, responses, params.request_state))
-            return done if isinstance(done, dict) else shown(done, most, cursor)
+            asked = Asked(self._desk, talk, arguments, responses, params.request_state)
+            if tool.is_once and (key := request_id_of(talk)) is not None:
+                return await self._once(tool, asked, key)
+            return await _done(tool, asked)
         except HoldfastError as error:
             return shown(refused(error), most)
+
+    async def _once(self, tool: Tool, asked: Asked, key: str) -> dict[str, Any]:
+        """The answer to a call that was perhaps made before."""
+
+        async def do(kept: Kept) -> tuple[int, bytes]:
+            return 200, msgspec.json.encode(await _done(tool, msgspec.structs.replace(asked, kept=kept)))
+
+        digest = sha256(canonical(msgspec.to_builtins(asked.arguments)))
+        _, raw = await self._replies.once(asked.tenant, f"mcp {tool.name}", key, digest, do)
+        found: dict[str, Any] = msgspec.json.decode(raw)
+        return found
 
     async def _call_workflow(
         self, talk: Talk, offer: Offer, params: types.CallToolRequestParams
@@ -229,6 +245,11 @@ class McpServer:
             return (await self._catalogue.named(caller.tenant, name, sees)).schema
         except HoldfastError:
             return None
+
+
+async def _done(tool: Tool, asked: Asked) -> dict[str, Any]:
+    made = await tool.do(asked)
+    return made if isinstance(made, dict) else asked.shown(made)
 
 
 def _complete(handler: Any) -> Any:

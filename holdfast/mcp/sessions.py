@@ -7,9 +7,11 @@ on its standing stream. Nothing is kept for a client that is not there: it reads
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import OrderedDict
 from typing import Final
 
+import anyio
 import msgspec
 from mcp import types
 from mcp.server.session import ServerSession
@@ -31,6 +33,10 @@ from holdfast.views.all_events import TailOfAll
 SESSIONS_MAX: Final = 1_000  # of the older era that hear of changes
 SUBSCRIPTIONS_MAX: Final = 100  # runs that one client follows
 RUN: Final = "run://"
+GONE: Final = (
+    anyio.ClosedResourceError,
+    anyio.BrokenResourceError,
+)  # a client that left must not keep others from hearing
 CHANGED: Final = (ToolsListChanged(), PromptsListChanged(), ResourcesListChanged())
 
 
@@ -137,8 +143,10 @@ class Sessions:
             if tenant in self._buses:
                 await self._buses[tenant][0].publish(event)
         for one in [one for one in self._older.values() if one.tenant == tenant]:
-            await one.session.send_tool_list_changed()
-            await one.session.send_prompt_list_changed()
+            with contextlib.suppress(*GONE):
+                await one.session.send_tool_list_changed()
+                await one.session.send_prompt_list_changed()
+                await one.session.send_resource_list_changed()
 
     def _follow(self, tenant: str) -> None:
         task = self._followers.get(tenant)
@@ -163,7 +171,8 @@ class Sessions:
         if tenant in self._buses:
             await self._buses[tenant][0].publish(ResourceUpdated(uri))
         for one in [one for one in self._older.values() if one.tenant == tenant and uri in one.followed]:
-            await one.session.send_resource_updated(uri)
+            with contextlib.suppress(*GONE):
+                await one.session.send_resource_updated(uri)
 
     def _of(self, tenant: str) -> tuple[InMemorySubscriptionBus, ListenHandler]:
         if tenant not in self._buses:

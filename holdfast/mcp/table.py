@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Awaitable, Callable
+from functools import cache
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -15,12 +16,16 @@ import msgspec
 from holdfast.api.services import Services
 from holdfast.api.types import Scope
 from holdfast.config import Mcp
-from holdfast.errors import InvalidRequest, Problem
-from holdfast.mcp.answers import Result
+from holdfast.errors import InvalidRequest, NotFound, Problem
+from holdfast.mcp.answers import CURSOR_PREFIX, Result, page_of, shown
 from holdfast.mcp.calls import Calls
 from holdfast.mcp.offers import Catalogue
-from holdfast.mcp.talk import Talk
+from holdfast.mcp.sees import sees_of
+from holdfast.mcp.talk import Talk, invalid_params
+from holdfast.runtime.idempotency import Kept
 from holdfast.runtime.rights import Rights
+from holdfast.views.names import nearest
+from holdfast.views.run_view import RunView
 
 TOKENS_MAX: Final = 25_000
 _PLACE = re.compile(r" - at `\$(.*)`$")
@@ -71,13 +76,15 @@ class Desk(msgspec.Struct, frozen=True):
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """One call of a tool. `responses` and `state` belong to questions that an earlier answer to the same call asked."""
+    """One call of a tool. `responses` and `state` belong to questions that an earlier answer to the same call asked; `kept` stores
+    the answer to a call with an idempotency key."""
 
     desk: Desk
     talk: Talk
     arguments: Any
     responses: dict[str, Any] | None = None
     state: str | None = None
+    kept: Kept | None = None
 
     @property
     def services(self) -> Services:
@@ -91,6 +98,51 @@ class Asked(msgspec.Struct, frozen=True):
     def rights(self) -> Rights:
         return self.desk.calls.rights(self.talk)
 
+    def keeps(self, answer: Callable[[Any], Result]) -> Callable[[Any], Kept] | None:
+        """For a command that stores the answer to this call in its own commit."""
+        kept = self.kept
+        if kept is None:
+            return None
+        return lambda done: kept.says(200, msgspec.json.encode(self.shown(answer(done))))
+
+    def shown(self, result: Result) -> dict[str, Any]:
+        """A result as the wire has it, or the part of it that the caller wants."""
+        cursor = self.arguments.cursor
+        is_cut = cursor is not None and cursor.startswith(CURSOR_PREFIX)
+        most = self.arguments.max_tokens or self.desk.settings.max_tokens
+        return shown(result, most, cursor if is_cut else None, page=self.page_cursor)
+
+    @property
+    def page_cursor(self) -> str | None:
+        """The cursor of the page of a list that is asked for, or of which a part is."""
+        return page_of(self.arguments.cursor)
+
+    async def finished(self, tenant: str, view: RunView) -> dict[str, Any]:
+        """The result of a run, no larger than the caller wants."""
+        return await self.desk.calls.finished(tenant, view, self.arguments.max_tokens)
+
+    async def published(self, workflow: str) -> str:
+        """The name of a published workflow that the caller sees; raises the error of the protocol, with the nearest name."""
+        sees, catalogue = sees_of(self.talk), self.desk.catalogue
+        try:
+            name = (await self.services.queries.catalog.workflow(self.tenant, workflow)).workflow.name
+            if catalogue.sees(name) and sees(name):
+                return name
+        except NotFound:
+            pass
+        near = nearest(workflow, await catalogue.workflows(self.tenant, sees))
+        raise invalid_params(f"there is no workflow {workflow[:100]!a}{near}", error=NotFound.code)
+
+
+@cache
+def schema_of(arguments: type[Arguments]) -> dict[str, Any]:
+    """The JSON Schema of the arguments of a tool, without references. Every call needs it, and making it takes a millisecond."""
+    _, components = msgspec.json.schema_components([arguments], ref_template="#/$defs/{name}")
+    found = dict(components[arguments.__name__])
+    found.pop("title", None)
+    found.pop("description", None)
+    return found
+
 
 class Tool(msgspec.Struct, frozen=True):
     """`do` returns a Result, or the whole result of the call as the wire has it."""
@@ -102,17 +154,15 @@ class Tool(msgspec.Struct, frozen=True):
     arguments: type[Arguments]
     hints: Hints
     do: Callable[[Asked], Awaitable[Result | dict[str, Any]]]
+    # Doing it again counts again: a second call with the same idempotency key gets the first answer. Those that start runs have
+    # the key with the run.
+    is_once: bool = False
     # What an argument that does not fit is called, where a caller expects certain words.
     refusal: Callable[[dict[str, Any]], str | None] = lambda given: None
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The JSON Schema of its arguments, without references."""
-        _, components = msgspec.json.schema_components([self.arguments], ref_template="#/$defs/{name}")
-        found = dict(components[self.arguments.__name__])
-        found.pop("title", None)
-        found.pop("description", None)
-        return found
+        return schema_of(self.arguments)
 
     def data(self) -> dict[str, Any]:
         return {

@@ -16,12 +16,13 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from holdfast.api.principal import Principal
-from holdfast.errors import Forbidden
+from holdfast.errors import Forbidden, InvalidRequest
 
 TASKS: Final = "io.modelcontextprotocol/tasks"
 CALLER: Final = "holdfast.caller"  # the key in the scope of a request
 # Names of the idempotency key of a call in its _meta. The first is ours; clients and proxies also send the others.
 REQUEST_KEYS: Final = ("holdfast/idempotencyKey", "idempotencyKey", "idempotency_key", "request_id")
+KEY_CHARS_MAX: Final = 200
 Context = ServerRequestContext[Any, Any]
 
 
@@ -103,9 +104,14 @@ class Talk:
 
     @property
     def idempotency_key(self) -> str | None:
-        """The caller's own id of this call: the same one again means the same run."""
-        found = next((self.meta[key] for key in REQUEST_KEYS if self.meta.get(key)), None)
-        return found if isinstance(found, str) else None
+        """The caller's own id of this call: the same one again means the same run. Raise InvalidRequest if it cannot be one."""
+        name = next((key for key in REQUEST_KEYS if self.meta.get(key) is not None), None)
+        if name is None:
+            return None
+        key = self.meta[name]
+        if not isinstance(key, str) or not 1 <= len(key) <= KEY_CHARS_MAX or not key.isprintable():
+            raise InvalidRequest(f"{name} in _meta must be text of 1 to {KEY_CHARS_MAX} printable characters")
+        return key
 
     # ------------------------------------------------------------------------------------ while it is open
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from holdfast.mcp import acting_tools as act
 from holdfast.mcp import reading_tools as read
+from holdfast.mcp.lookup import Lookup, lookup
 from holdfast.mcp.table import READS, Hints, Tool
 
 _RUNS: Final = (
@@ -17,22 +18,22 @@ TOOLS: Final = (
         "workflows_run", "run", "Run a workflow",
         f"{_RUNS} Give `spec` (YAML text or an object), or the name of a published workflow. Answers with the output if it"
         " finishes soon, else with its run_id.",
-        act.Run, Hints(destructive=True, open_world=True), act.run, read.spec_refusal,
+        act.Run, Hints(destructive=True, open_world=True), act.run, refusal=read.spec_refusal,
     ),
     Tool(
         "workflows_get_status", "read", "Get the status of a run",
         "Status, progress, output, error and open questions of a run.",
-        read.OneRun, READS, read.get_status, read.id_refusal,
+        read.OneRun, READS, read.get_status, refusal=read.id_refusal,
     ),
     Tool(
         "workflows_cancel", "run", "Cancel a run",
         "Stops a run: no new step starts, and calls in progress are asked to stop.",
-        act.Cancel, Hints(destructive=True, idempotent=True), act.cancel, read.id_refusal,
+        act.Cancel, Hints(destructive=True, idempotent=True), act.cancel, refusal=read.id_refusal,
     ),
     Tool(
         "workflows_lookup", "read", "Find workflows",
-        "Published workflows with their inputs, by skill, name or text.",
-        read.Lookup, READS, read.lookup,
+        "Published workflows with their inputs, by skill, name or text, and files that cannot be used, with their problems.",
+        Lookup, READS, lookup,
     ),
     Tool(
         "workflows_resume", "resume", "Deliver the result of a pending call",
@@ -47,28 +48,28 @@ TOOLS: Final = (
     Tool(
         "workflows_approve", "approve", "Answer an approval",
         "Approves or denies what a run waits for. The first answer counts.",
-        act.Approve, Hints(destructive=True), act.approve,
+        act.Approve, Hints(destructive=True), act.approve, is_once=True,
     ),
     Tool(
         "workflows_signal", "run", "Send a signal to a run",
         "Gives a waiting step its value; a signal that comes early is kept.",
-        act.Signal, Hints(), act.signal,
+        act.Signal, Hints(), act.signal, is_once=True,
     ),
     Tool(
         "workflows_validate", "read", "Check a workflow",
         "Checks a definition without running it, and reports every problem with its place and how to fix it.",
-        read.Validate, READS, read.validate, read.spec_refusal,
+        read.Validate, READS, read.validate, refusal=read.spec_refusal,
     ),
     Tool(
         "workflows_plan", "read", "Show what a workflow would do",
         "The steps of a workflow, the tools that they call, which of them are destructive, and a plan_hash that workflows_run"
         " can require. Runs nothing.",
-        read.Plan, READS, read.plan, read.spec_refusal,
+        read.Plan, READS, read.plan, refusal=read.spec_refusal,
     ),
     Tool(
         "workflows_explain", "read", "Explain a run",
         "Why a run failed or does not go on, what would unblock it, and which schedule started it.",
-        read.OneRun, READS, read.explain, read.id_refusal,
+        read.OneRun, READS, read.explain, refusal=read.id_refusal,
     ),
     Tool(
         "runs_list", "read", "List runs",
@@ -83,7 +84,7 @@ TOOLS: Final = (
     Tool(
         "schedules_fire", "run", "Fire a schedule now",
         "Starts a run of a schedule at once, besides its own times.",
-        act.Fire, Hints(destructive=True, open_world=True), act.schedules_fire,
+        act.Fire, Hints(destructive=True, open_world=True), act.schedules_fire, is_once=True,
     ),
 )  # fmt: skip
 

@@ -53,6 +53,7 @@ class FolderFile(msgspec.Struct, frozen=True):
     name: str | None
     status: Literal["published", "broken"]
     problems: tuple[Problem, ...] = ()
+    called: str = ""  # of a broken file: the name that its workflow would have, as far as can be said
 
 
 class Folder:
@@ -148,12 +149,21 @@ class Folder:
     def _break(self, file: str, problems: tuple[Problem, ...]) -> bool:
         before = self._files.get(file)
         name = before.name if before is not None and file in self._published else None
-        self._files[file] = FolderFile(path_shown(file), name, "broken", problems)
+        self._files[file] = FolderFile(
+            path_shown(file), name, "broken", problems, path_shown(self._called(file))
+        )
         if before is None or before.problems != problems:
             stays = f"; {name} keeps its published version" if name else ""
             more = f" (and {len(problems) - 1} more problems)" if len(problems) > 1 else ""
             log.warning("%s: cannot be used%s: %s%s", path_shown(file), stays, problems[0], more)
         return False
+
+    def _called(self, file: str) -> str:
+        return Path(file).stem.removesuffix(".workflow")
+
+    def hint_of(self, workflow: str) -> str:
+        """Text under which a workflow is found too."""
+        return ""
 
     def _forget(self, file: str) -> None:
         """Forget a deleted file. Its published workflow stays, and another file may use the name."""

@@ -40,6 +40,7 @@ class Skill(NamedTuple):
     schedules: tuple[str, ...] = ()
     warnings: tuple[Problem, ...] = ()
     problems: tuple[Problem, ...] = ()
+    search_hint: str = ""
 
 
 class SkillFolder(Folder):
@@ -69,6 +70,16 @@ class SkillFolder(Folder):
                 definition.validate(self._template_env)
                 return definition
         raise FileNotFoundError(2, "no skill has this file any longer")
+
+    def _called(self, file: str) -> str:
+        for skill in self.skills:
+            if file in skill.workflows:
+                return f"{skill.name}::{skill.workflows[file]}"
+        return Path(file).parent.name  # a SKILL.md that cannot be used
+
+    def hint_of(self, workflow: str) -> str:
+        name, _, _ = workflow.rpartition("::")
+        return next((skill.search_hint for skill in self.skills if skill.name == name), "")
 
     def _report_skills(self) -> None:
         for skill in self.skills:
@@ -115,7 +126,8 @@ def _skill(root: Path, file: str) -> Skill:
         return Skill(file, problems=(Problem("unreadable", f"cannot be read: {reason}", source=str(path)),))
     home = root.resolve()
     workflows = {str(Path(entry.path).relative_to(home)): entry.name for entry in catalog.entries()}
-    return Skill(file, meta.name, workflows, catalog.schedules, catalog.warnings)
+    hint = next((entry.search_hint for entry in catalog.entries()), "")
+    return Skill(file, meta.name, workflows, catalog.schedules, catalog.warnings, search_hint=hint)
 
 
 def _scan(root: Path) -> Iterator[tuple[str, Seen]]:

@@ -30,6 +30,13 @@ def test_the_parts_of_a_large_answer_are_its_text(text: str, tokens: int) -> Non
     assert msgspec.json.decode("".join(parts)) == data
 
 
+def test_a_part_uses_most_of_its_room_also_where_quotes_double() -> None:
+    raw, part = fitted({"text": '"' * 50_000}, 2_000)
+    assert 7_000 < len(raw) <= 8_000 and len(part["part"]) > 3_000
+    raw, part = fitted({"text": "x" * 5_000}, 100)
+    assert len(raw) <= 400 and len(part["part"]) > 200
+
+
 @pytest.mark.parametrize("cursor", ["at-", "at-x", "12", "at--1", "at-" + "9" * 20])
 def test_a_cursor_that_was_made_up_is_refused(cursor: str) -> None:
     with pytest.raises(InvalidRequest, match="cursor"):

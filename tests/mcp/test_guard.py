@@ -139,8 +139,8 @@ async def test_only_exposed_workflows_are_tools(settings: Settings) -> None:
         names = [tool["name"] for tool in (await ask("tools/list")).result["tools"]]
         assert "hello" in names and "gate" not in names
         assert (await ask("tools/call", {"name": "gate", "arguments": {}})).code == -32602
-        said = await ask.tool("workflows_run", {"workflow": GATE["name"]})
-        assert said["structuredContent"]["error"] == "not_found"
+        run = {"name": "workflows_run", "arguments": {"workflow": GATE["name"]}}
+        assert (await ask("tools/call", run)).code == -32602
         assert (await ask("resources/read", {"uri": "workflow://gate"})).code == -32602
 
 

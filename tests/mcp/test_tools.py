@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, get_args
 
 import jsonschema_rs
+import msgspec
 import pytest
 from mcp import Client
 
@@ -67,17 +68,25 @@ async def test_a_published_workflow_is_a_tool_with_its_schema(ask: Asker, era: s
         assert result.structured_content == {"output": "Hello, Ada!"}
 
 
-async def test_the_order_of_tools_is_fixed_and_pages_have_a_hundred_workflows(ask: Asker) -> None:
+async def test_the_order_of_tools_is_fixed_and_pages_have_a_hundred(ask: Asker) -> None:
     publish = ask.server.services.commands.publish
     for nth in range(105):
         await publish("default", {**ADD, "name": f"w{nth:03}"})
     first = (await ask("tools/list")).result
     again = (await ask("tools/list")).result
     assert first["tools"] == again["tools"]
-    assert len(first["tools"]) == len(TOOLS) + 100
+    assert len(first["tools"]) == 100
     assert first["ttlMs"] > 0
     rest = (await ask("tools/list", {"cursor": first["nextCursor"]})).result
-    assert len(rest["tools"]) == 8 and "nextCursor" not in rest
+    assert "nextCursor" not in rest
+    names = [one["name"] for one in (*first["tools"], *rest["tools"])]
+    assert len(names) == len(set(names)) == len(TOOLS) + 108
+
+
+@pytest.mark.parametrize("method", ["tools/list", "prompts/list", "resources/list"])
+async def test_a_cursor_of_a_list_that_was_made_up_is_invalid_params(ask: Asker, method: str) -> None:
+    assert (await ask(method, {"cursor": "w050"})).code == -32602
+    assert (await ask(method, {"cursor": ""})).code == -32602
 
 
 @pytest.mark.parametrize(
@@ -117,6 +126,24 @@ async def test_an_unknown_tool_is_invalid_params_with_the_nearest_name(ask: Aske
     answer = await ask("tools/call", {"name": "helo", "arguments": {}})
     assert answer.code == -32602
     assert "hello" in answer.body["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("tool", "arguments"),
+    [
+        ("workflows_run", {"workflow": "helo"}),
+        ("workflows_run", {"name": "helo"}),
+        ("workflows.run", {"skill": "greetings", "name": "hello"}),
+        ("workflows_plan", {"workflow": "helo"}),
+    ],
+)
+async def test_an_unknown_workflow_is_invalid_params_with_the_nearest_name(
+    ask: Asker, tool: str, arguments: dict[str, str]
+) -> None:
+    await ask.server.services.commands.publish("default", {**ADD, "name": "greeting::hello"})
+    answer = await ask("tools/call", {"name": tool, "arguments": arguments})
+    assert answer.code == -32602
+    assert "did you mean" in answer.body["error"]["message"]
 
 
 async def test_an_argument_of_the_wrong_type_is_named(ask: Asker) -> None:
@@ -262,6 +289,31 @@ async def test_large_answers_come_in_parts(ask: Asker) -> None:
         if cursor is None:
             break
     assert parts.count("x") >= 50_000
+
+
+async def test_a_run_gives_no_more_than_the_caller_wants(ask: Asker) -> None:
+    spec = {"name": "big", "steps": [{"id": "a", "tool": "echo", "args": {"value": 'x"' * 2_000}}]}
+    result = await ask.tool("workflows_run", {"spec": spec, "max_tokens": 200})
+    assert 400 < len(text_of(result)) <= 800
+
+
+async def test_a_list_whose_lines_are_larger_than_an_answer_comes_in_parts_too(ask: Asker) -> None:
+    runs = {(await ask.tool("hello", {"name": name}))["_meta"]["holdfast/run_id"] for name in "ab"}
+    found, cursor = set[str](), None
+    while True:
+        text, page = "", cursor
+        while True:
+            given = {"limit": 1, "max_tokens": 100, **({"cursor": page} if page else {})}
+            said = (await ask.tool("runs_list", given))["structuredContent"]
+            text, page = text + said["part"], said["cursor"]
+            if page is None:
+                break
+        whole = msgspec.json.decode(text)
+        found |= {one["run_id"] for one in whole["runs"]}
+        cursor = whole["cursor"]
+        if cursor is None:
+            break
+    assert found == runs
 
 
 async def test_a_change_of_what_is_published_is_told_to_listeners(ask: Asker) -> None:

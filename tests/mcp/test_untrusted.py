@@ -199,8 +199,8 @@ async def test_a_key_sees_and_starts_only_its_workflows_over_both_doors(ask: Ask
         assert (await over_http(ask, "POST", path, body, agent))[0] == 404, path
     assert (await ask("tools/call", {"name": "gate", "arguments": {}}, headers=agent)).code == -32602
     for arguments in ({"workflow": "gate"}, {"workflow": gate}):
-        said = await ask.tool("workflows_run", arguments, headers=agent)
-        assert said["structuredContent"]["error"] == "not_found"
+        answer = await ask("tools/call", {"name": "workflows_run", "arguments": arguments}, headers=agent)
+        assert answer.code == -32602 and "did you mean gate" not in answer.body["error"]["message"]
 
 
 async def test_a_schedule_of_a_hidden_workflow_is_not_there(ask: Asker) -> None:

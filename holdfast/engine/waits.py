@@ -24,6 +24,7 @@ USUAL: Final = PendingRule()
 TASK_POLL_MS: Final = 1_000  # of tasks of MCP servers, doubling up to the next
 TASK_POLL_MS_MAX: Final = 30_000
 LAST_POLL_MS: Final = 10_000
+NAMES_SHOWN: Final = 5  # of the signals that did not arrive
 
 
 # ------------------------------------------------------------------------------------------------- callbacks
@@ -124,8 +125,17 @@ def wait_is_over(draft: Draft, path: str) -> None:
     elif isinstance(node, Approval):
         ends.fail_step(draft, path, Error("denied", "approval denied: timeout", path))
     else:
-        message = f"step {path}: no result arrived within {seconds:g} s"
+        message = f"step {path}: {_missing(node, wait)} within {seconds:g} s"
         ends.fail_step(draft, path, Error("timeout", message, path))
+
+
+def _missing(node: Node, wait: Wait) -> str:
+    """What did not arrive; whoever reads the error wants to know what to send."""
+    if not isinstance(node, Signal):
+        return "its condition was not met"
+    names = [name for name in decode(wait.detail)["names"] if name not in wait.got]
+    word = "and" if node.mode == "all" else "or"
+    return f"no signal {f' {word} '.join(repr(name) for name in names[:NAMES_SHOWN])}"
 
 
 def open_wait(

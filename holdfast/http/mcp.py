@@ -7,6 +7,7 @@ given a request whose body was read; does not know the protocol beyond the shape
 from __future__ import annotations
 
 import asyncio
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import msgspec
@@ -19,6 +20,8 @@ from holdfast.errors import HoldfastError, InvalidRequest, NotFound, Unauthorise
 from holdfast.http.auth import ANONYMOUS, LOCAL
 from holdfast.http.request import Receive, Scope
 from holdfast.http.table import SCOPES, Ask, Method, Route
+from holdfast.runtime import collector
+from holdfast.tools.threads import in_thread
 
 if TYPE_CHECKING:
     from holdfast.mcp.oauth import Tokens
@@ -135,12 +138,14 @@ class Mount:
         """Entered and left by one task, as the task groups of the SDK need it."""
         try:
             try:
-                from holdfast.mcp.server import McpServer
+                # It takes a second, in which other requests must be answered.
+                module = await in_thread(import_module, "holdfast.mcp.server")
+                collector.exclude_loaded()
             except ModuleNotFoundError as error:
                 raise NotInstalled(
                     f"MCP needs an extra: pip install 'holdfast-engine[mcp]' ({error.name})"
                 ) from None
-            server = McpServer(self._services, self._leaving)
+            server: McpServer = module.McpServer(self._services, self._leaving)
             async with server.serving():
                 started.set_result(server)
                 await self._stop.wait()

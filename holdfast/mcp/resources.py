@@ -9,6 +9,7 @@ Everything that comes from a run is data of its workflow. An answer is cut to th
 
 from __future__ import annotations
 
+from functools import cache
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
@@ -27,6 +28,7 @@ from holdfast.mcp.offers import Manner, is_template
 from holdfast.mcp.sees import sees_of
 from holdfast.mcp.table import Desk
 from holdfast.mcp.talk import Context, Talk, invalid_params
+from holdfast.tools.threads import in_thread
 from holdfast.values import TERMINAL
 from holdfast.views.notations import SCHEMAS
 from holdfast.views.run_view import RunView
@@ -103,7 +105,7 @@ class Resources:
         cursor = parse_qs(query).get("cursor", [None])[0]
         match scheme:
             case "schema" if rest in SCHEMAS:
-                return self._shown(uri, SCHEMAS[rest](), cursor)
+                return self._shown(uri, await in_thread(_schema, rest), cursor)
             case "example" if rest in example_names():
                 return {"contents": [{"uri": uri, "mimeType": YAML, "text": example(rest)}]}
             case "run":
@@ -196,6 +198,12 @@ class Resources:
         contents = self._desk.calls.contents
         blocks, _ = await contents.of_output(tenant, view)
         return {"contents": [_as_contents(uri, block) for block in blocks]}
+
+
+@cache
+def _schema(name: str) -> msgspec.Raw:
+    """Made once, and not on the loop: it takes some 40 ms."""
+    return msgspec.Raw(msgspec.json.encode(SCHEMAS[name]()))
 
 
 def _static() -> list[dict[str, Any]]:

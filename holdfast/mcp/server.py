@@ -21,6 +21,7 @@ from mcp.server.auth.provider import AccessToken
 from mcp.server.caching import CacheHint
 from mcp.server.lowlevel import NotificationOptions, Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+from pydantic import Field, StrictBool
 
 from holdfast import limits
 from holdfast.api.services import Services
@@ -262,9 +263,11 @@ def _complete(handler: Any) -> Any:
 
 
 class ApproveResponse(types.NotificationParams):
-    workflow_id: str
-    step_id: str
-    approved: bool
+    """In the words of the steps dialect; the SDK would expect them in camel case."""
+
+    workflow_id: str = Field(alias="workflow_id")
+    step_id: str = Field(alias="step_id")
+    approved: StrictBool
     reason: str | None = None
     form: Any = None
 

@@ -21,6 +21,9 @@ from holdfast.sdk.sse import Parser
 
 LINE_BYTES_MAX: Final = 1024 * 1024  # of one message, as over HTTP
 AT_ONCE_MAX: Final = 100  # messages that are being answered
+# A message is taken when the one before it was answered, or has had this long: a hundred that arrive together would otherwise be handled
+# in one turn of the loop, if the server is in this process.
+PACE_SECONDS: Final = 0.005
 ENDING_SECONDS: Final = 60.0  # for calls that are open when the input ends
 RETRIES: Final = 25  # while no server answers: a restart takes a moment
 RETRY_SECONDS: Final = 0.2
@@ -81,15 +84,17 @@ class Bridge:
             return self._cancel(message)
         while len(self._tasks) >= AT_ONCE_MAX:
             await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        self._spawn(self._carry(message), message.get("id") if "method" in message else None)
+        task = self._spawn(self._carry(message), message.get("id") if "method" in message else None)
+        await asyncio.wait([task], timeout=PACE_SECONDS)
 
-    def _spawn(self, work: Any, request_id: Any = None) -> None:
-        task = asyncio.create_task(work)
+    def _spawn(self, work: Any, request_id: Any = None) -> asyncio.Task[None]:
+        task: asyncio.Task[None] = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         if isinstance(request_id, str | int):
             self._open[request_id] = task
             task.add_done_callback(lambda _: self._open.pop(request_id, None))
+        return task
 
     def _cancel(self, message: Mapping[str, Any]) -> None:
         """In the newer era, closing the connection of a request cancels it."""

@@ -95,6 +95,7 @@ def read_trigger(data: Any, fields: Fields) -> Trigger:
     trigger: Any = make(record, _blank(table) | read_table(table, inner))
     if isinstance(trigger, WebhookTrigger):
         _check_path(trigger.path, inner)
+        _check_secrets(trigger.secret_env, inner)
     return trigger  # type: ignore[no-any-return]
 
 
@@ -165,8 +166,18 @@ def _check_path(path: str, fields: Fields) -> None:
             f"the path {quoted(path)} is not a literal path",
             "write /hooks/upload: no braces, blanks or query",
         )
+    elif not {".", ".."}.isdisjoint(path.split("/")):
+        # Senders resolve these before they send the request, so no request would ever have this path.
+        message, hint = f"the path {quoted(path)} has a segment . or ..", f"write {_path_like(path)}"
     if message:
         fields.wrong("invalid_path", "path", message, hint, _path_like(path))
+
+
+def _check_secrets(names: tuple[str, ...], fields: Fields) -> None:
+    """A blank name would be looked up in vain at every request."""
+    if any(not name.strip() for name in names):
+        hint = "name the environment variable that has the secret, or leave the key out"
+        fields.wrong("empty_name", "secret_env", "secret_env is empty", hint)
 
 
 def _path_like(path: str) -> str:

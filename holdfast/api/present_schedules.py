@@ -57,8 +57,7 @@ def next_fire(one: NextFire) -> types.NextFire:
 
 
 def next_fires(view: ScheduleView, fires: list[NextFire]) -> types.NextFires:
-    never = any(note.code == "never_fires" for note in view.notes)
-    return types.NextFires(view.timezone, view.words, never, [next_fire(one) for one in fires])
+    return types.NextFires(view.timezone, view.words, view.never_fires, [next_fire(one) for one in fires])
 
 
 def ledger_line(row: LedgerRow) -> types.LedgerLine:

@@ -42,6 +42,7 @@ STATUS_COLOURS: Final = {
     "paused": "retrying",
     "disabled": "cancelled",
     "ended": "cancelled",
+    "unreadable": "failed",
 }
 
 
@@ -122,6 +123,8 @@ def _headed(found: Schedule) -> list[str]:
     where = f", {found.source}" if found.source else ""
     status = painted(found.status, STATUS_COLOURS[found.status])
     lines = [f"{found.id}  {status}  starts {found.workflow}  ({found.origin}{where})"]
+    if found.status == "unreadable":
+        return lines  # a note says why; what it was is not known
     lines += [f"  {words}" for words in found.words] or [f"  by {_trigger(found.definition)}"]
     if found.paused_since:
         lines.append(f"  paused since {found.paused_since}")
@@ -210,7 +213,7 @@ async def _why(settings: Settings, schedule_id: str, when: str | None, limit: in
 def _verdict_lines(one: Verdict) -> list[str]:
     sign, colour = SIGNS[one.outcome]
     outcome = one.outcome.replace("_", " ")
-    when = (readable(one.local) if one.local else one.at) or one.occurrence
+    when = (readable(one.local) if one.local else one.at) or one.occurrence or "from now on"
     stretch = f" and {one.count - 1:,} more until {one.until}" if one.count > 1 else ""
     run = f"; run {one.run_id}" if one.run_id else ""
     node = f" on {one.slot}" if one.slot not in ("", SINK) else ""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import Final, assert_never
 
 import msgspec
 
@@ -12,6 +12,8 @@ from holdfast.schedule.timing import Timing, grid_of
 from holdfast.spec.problems import quoted
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import AtTrigger, ClockTrigger, CronTrigger, IntervalTrigger, PluginTrigger
+
+NEVER_FIRES: Final = "never_fires"
 
 
 def schedule_of(spec: ScheduleSpec) -> Schedule | None:
@@ -62,7 +64,7 @@ def notes_on(spec: ScheduleSpec, now: int) -> list[Problem]:
         return []
     message = f"schedule {quoted(spec.id)} never fires: no date from now to the end of 2100 matches"
     hint = "holdfast schedules next shows the times of an expression"
-    return [spec.problem("never_fires", ("trigger",), message, hint)]
+    return [spec.problem(NEVER_FIRES, ("trigger",), message, hint)]
 
 
 def never_fires(schedule: Schedule, now: int) -> bool:

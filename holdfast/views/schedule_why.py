@@ -16,6 +16,7 @@ import msgspec
 from holdfast.errors import InvalidInputs, NotFound
 from holdfast.schedule.cron import Tick
 from holdfast.schedule.due import jitter_ms
+from holdfast.schedule.of_spec import NEVER_FIRES
 from holdfast.schedule.preview import local_text
 from holdfast.schedule.records import Cursor, Owed, Schedule
 from holdfast.schedule.timing import Grid, grid_of
@@ -55,6 +56,10 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
     ),
     "excluded": ("exclude leaves this time out", "change exclude, or its calendar"),
     "dst_gap": ("clocks went forward over this local time", "dst: {gap: run_after} fires right after the gap"),
+    NEVER_FIRES: (
+        "no date from now to the end of 2100 matches",
+        "holdfast schedules next shows the times of an expression",
+    ),
     "unknown_workflow": ("no workflow of this name was published", "publish it, then start the occurrence with backfill"),
     "invalid_inputs": ("the inputs did not fit the workflow", "correct inputs of the schedule"),
     "unresolved_template": (
@@ -109,7 +114,8 @@ class WhyQueries:
             return await self._of_deleted(tenant, schedule_id, limit)
         if when is None:
             rows = await self._store.ledger(tenant, schedule_id, None, limit)
-            return Why(schedule_id, view.status, [verdict(row, view) for row in rows])
+            items = [*_never_again(view), *(verdict(row, view) for row in rows)]
+            return Why(schedule_id, view.status, items[:limit])
         slots = dict.fromkeys((*view.slots, *await self._store.ledger_slots(tenant, schedule_id, SLOTS_MAX)))
         exact = [
             verdict(row, view)
@@ -178,6 +184,15 @@ def _fired(row: LedgerRow) -> str:
             return "fired by a backfill"
     caught_up = ", caught up" if row.is_catchup else ""
     return f"fired {_span(row.at - row.scheduled_at)} after its time{caught_up}"
+
+
+def _never_again(view: ScheduleView) -> list[Verdict]:
+    """That no occurrence is left, whatever became of those before."""
+    return [
+        Verdict("will_not_fire", note.message, note.code, note.hint)
+        for note in view.notes
+        if note.code == NEVER_FIRES
+    ]
 
 
 def _span(ms: int) -> str:
@@ -306,7 +321,8 @@ def _not_due(view: ScheduleView, grid: Grid, at: int) -> Verdict:
     message = "the schedule is not due at this time" + (
         f"; {', '.join(near)}" if near else "; it never fires"
     )
-    return Verdict("not_due", message, at=Millis(at), local=local_text(at, zone(view.timezone)))
+    reason = "" if near else NEVER_FIRES
+    return Verdict("not_due", message, reason, at=Millis(at), local=local_text(at, zone(view.timezone)))
 
 
 def _fire_before(grid: Grid, at: int) -> Tick | None:

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, NotFound, Problem
 from holdfast.schedule.due import jitter_ms
-from holdfast.schedule.of_spec import notes_on, schedule_of
+from holdfast.schedule.of_spec import NEVER_FIRES, notes_on, schedule_of
 from holdfast.schedule.preview import Upcoming, upcoming
 from holdfast.schedule.records import Cursor, Schedule
 from holdfast.schedule.timing import grid_of
@@ -94,6 +94,11 @@ class ScheduleView(msgspec.Struct, frozen=True):
         if self.status == "unreadable":
             return [Problem("unreadable", self.last_error)]
         return notes_on(self.spec, self.as_of)
+
+    @property
+    def never_fires(self) -> bool:
+        """Whether no occurrence is left."""
+        return any(note.code == NEVER_FIRES for note in self.notes)
 
     @property
     def words(self) -> list[str]:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sqlite3
 import time
 from collections.abc import Callable, Coroutine
+from contextlib import closing
 from typing import Any
 
 import pytest
@@ -126,6 +128,14 @@ def test_without_schedules_the_list_says_how_to_add_some(cli: Cli) -> None:
     stored(cli, lambda desk: desk.store.schedule("default", "x"))
     done = cli.run("schedules", "list")
     assert (done.returncode, "no schedules in" in done.stderr) == (0, True)
+
+
+def test_a_damaged_schedule_is_listed_and_shown_with_what_to_do(cli: Cli) -> None:
+    stored(cli, history)
+    with closing(sqlite3.connect(cli.folder / "holdfast.db")) as damaged, damaged:
+        damaged.execute("UPDATE schedule SET body = '{' WHERE id = 'nightly'")
+    assert "unreadable" in cli.run("schedules", "list").stdout
+    assert "put it anew, or delete it" in cli.run("schedules", "show", "nightly").stdout
 
 
 async def failure(desk: Desk) -> None:

@@ -385,6 +385,22 @@ async def test_a_time_at_which_nothing_is_due_names_its_neighbours(desk: Desk) -
     )
 
 
+@pytest.mark.parametrize("when", [None, "2026-02-28"])
+async def test_a_schedule_that_never_fires_says_so(desk: Desk, when: str | None) -> None:
+    await desk.put(trigger={"kind": "cron", "expression": "0 30 2 30 2 *"}, next_at=None)
+    (found,) = await desk.why(when)
+    assert found.reason == "never_fires" and "never fires" in found.message
+
+
+async def test_a_schedule_that_has_ended_says_so_before_its_last_occurrences(desk: Desk) -> None:
+    await desk.put(trigger={"kind": "at", "at": "2026-03-27T01:30:00Z"}, next_at=None)
+    await desk.fired(1, at(2026, 3, 27, 1, 30))
+    assert [(one.outcome, one.reason) for one in await desk.why()] == [
+        ("will_not_fire", "never_fires"),
+        ("fired", ""),
+    ]
+
+
 async def test_a_schedule_that_excludes_everything_is_explained_at_once(desk: Desk) -> None:
     every_second = {"kind": "cron", "expression": "* * * * * *"}
     await desk.put(trigger=every_second, exclude={"expressions": ["* * * * * *"]})

@@ -162,6 +162,12 @@ class ScheduleWorld(World):
         asleep_from, asleep = self.heart
         self.wake(Wake(asleep_from, max(asleep, asleep_from), self.now(), self.order, is_certain=True))
 
+    async def open(self, node: SimNode) -> None:
+        try:
+            await super().open(node)
+        except Unavailable:
+            hold(node.closing or node.dead, "only a node that is being closed cannot be opened", node.name)
+
     def wake(self, wake: Wake) -> None:
         wake.at = self.loop.time()
         wake.cursors = {book.id: book.at for book in self.books.values() if book.at >= 0}

@@ -404,3 +404,11 @@ async def test_a_database_whose_making_was_cut_off_is_made_anew(tmp_path: Path) 
     async with Holdfast(f"sqlite:///{file}") as hf:
         assert await hf.runs() == []
     assert file.read_bytes().startswith(b"SQLite format 3")
+
+
+def test_a_read_of_a_store_that_is_closed_is_unavailable(tmp_path: Path) -> None:
+    store = SqliteStore(str(tmp_path / "h.db"))
+    store.open_file()
+    store.close_file()
+    with pytest.raises(StoreUnavailable, match="is closed: the engine has stopped"):
+        asyncio.run(store.next_due())

@@ -91,6 +91,8 @@ class Asking:
         """What an SQLite error means: the file is damaged, or unavailable for now; any other is a bug in Holdfast."""
         if isinstance(error, apsw.CorruptError | apsw.NotADBError) or _is_cut(error):
             return self.condemn(f"{self.path} is damaged: {error}. {MEND}", db)
+        if isinstance(error, apsw.ConnectionClosedError):  # a request that outlived the engine
+            return StoreUnavailable(f"{self.path} is closed: the engine has stopped")
         if isinstance(error, AWAY):
             return StoreUnavailable(f"{self.path} cannot be {what} now: {error}")
         return error

@@ -20,6 +20,10 @@ class MissedRunPolicy(StrEnum):
     RUN_ONCE = "run_once"
     SKIP = "skip"
     RUN_ALL = "run_all"
+    # The same under the names that plugins written in Rust use.
+    RunOnce = RUN_ONCE
+    Skip = SKIP
+    RunAll = RUN_ALL
 
 
 class LockingHint(StrEnum):
@@ -28,6 +32,9 @@ class LockingHint(StrEnum):
     REQUIRE_GLOBAL = "require_global"
     PREFER_GLOBAL = "prefer_global"
     NODE_LOCAL = "node_local"
+    RequireGlobal = REQUIRE_GLOBAL
+    PreferGlobal = PREFER_GLOBAL
+    NodeLocal = NODE_LOCAL
 
 
 class Schedule(msgspec.Struct, frozen=True):

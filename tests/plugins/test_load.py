@@ -90,6 +90,11 @@ def test_a_schedule_has_the_defaults_of_the_interface() -> None:
     assert schedule.locking is LockingHint.REQUIRE_GLOBAL
 
 
+def test_policies_and_hints_also_have_the_names_of_the_interface_in_rust() -> None:
+    assert [*MissedRunPolicy] == [MissedRunPolicy.RunOnce, MissedRunPolicy.Skip, MissedRunPolicy.RunAll]
+    assert {LockingHint.RequireGlobal, LockingHint.PreferGlobal, LockingHint.NodeLocal} == {*LockingHint}
+
+
 async def test_missed_runs_are_caught_up_once_unless_the_schedule_says_otherwise() -> None:
     schedules = [Schedule("a", "5m"), Schedule("b", "5m", missed_run_policy=MissedRunPolicy.RUN_ALL)]
     [plugin] = (await load_one(Example(schedules=schedules))).plugins

@@ -89,9 +89,7 @@ class SchedulerService:
         except BaseException:
             thread.stop()
             raise
-        router = WebhookRouter(
-            thread, HookApp(scheduler.hooks, scheduler.events, scheduler.secrets, scheduler.clock)
-        )
+        router = WebhookRouter(thread, HookApp(scheduler.hooks, scheduler.events, scheduler.clock))
         return SchedulerHandle(thread, scheduler, offers, len(self._specs)), router
 
 

@@ -14,7 +14,7 @@ from holdfast.errors import HoldfastError, NotFound
 from holdfast.http.request import ClientGone, LargeBodies, Receive, Request, Scope
 from holdfast.http.responses import Send, encoded, mistake, refusal, send_answer
 from holdfast.http.table import Reply
-from holdfast.http.webhooks import Secrets, Webhooks
+from holdfast.http.webhooks import Webhooks
 from holdfast.runtime.clock import Clock
 from holdfast.triggers.hooks import Hooks
 from holdfast.triggers.occurrences import Occurrences
@@ -32,8 +32,8 @@ class AdmitsAll:
 
 
 class HookApp:
-    def __init__(self, hooks: Hooks, events: Occurrences, secrets: Secrets, clock: Clock) -> None:
-        self._webhooks = Webhooks(hooks, events, secrets, clock, AdmitsAll(), LargeBodies())
+    def __init__(self, hooks: Hooks, events: Occurrences, clock: Clock) -> None:
+        self._webhooks = Webhooks(hooks, events, clock, AdmitsAll(), LargeBodies())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":

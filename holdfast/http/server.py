@@ -84,10 +84,8 @@ class Server:
         parts = services.engine.store, services.engine.committer, services.clock
         self._replies = {"stored": Replies(*parts), "recent": RecentReplies(*parts)}
         self._large_bodies = LargeBodies()
-        kinds, secrets = services.engine.kinds, services.engine.secrets
-        self._webhooks = Webhooks(
-            kinds.hooks, kinds.occurrences, secrets, services.clock, guard, self._large_bodies
-        )
+        kinds = services.engine.kinds
+        self._webhooks = Webhooks(kinds.hooks, kinds.occurrences, services.clock, guard, self._large_bodies)
 
     def behind(self, guard: Guard) -> Server:
         """The same routes and stored replies behind another guard: for callers who come another way."""

@@ -50,21 +50,16 @@ class Admission(Protocol):
         """Count a request to a webhook by its path and its sender's address; raises TooManyRequests."""
 
 
-class Secrets(Protocol):
-    def for_webhook(self, name: str, tenant: str, *, is_operators: bool) -> str | None: ...
-
-
 class Webhooks:
     def __init__(
         self,
         hooks: Hooks,
         occurrences: Occurrences,
-        secrets: Secrets,
         clock: Clock,
         admission: Admission,
         large_bodies: LargeBodies,
     ) -> None:
-        self._hooks, self._occurrences, self._known_secrets = hooks, occurrences, secrets
+        self._hooks, self._occurrences = hooks, occurrences
         self._clock, self._admission, self._large_bodies = clock, admission, large_bodies
 
     def find(self, request: Request) -> Hook | None:
@@ -100,10 +95,7 @@ class Webhooks:
     def _secrets(self, hook: Hook) -> Sequence[str] | Reply:
         """The available secrets of a webhook; one is enough while a secret is being replaced. Empty if the webhook
         names none."""
-        names = hook.secret_env
-        known = self._known_secrets
-        found = [known.for_webhook(name, hook.tenant, is_operators=hook.is_operators) for name in names]
-        secrets = [secret for secret in found if secret]
+        names, secrets = hook.secret_env, self._hooks.secrets_of(hook)
         if names and not secrets:
             log.error("webhook %a: no secret %s is set", hook.path, " or ".join(names))
             return _reply("webhook_secret_missing", env=names[0])

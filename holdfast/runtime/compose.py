@@ -354,6 +354,7 @@ def _kinds(core: _Core, starts: Starts, runs: Runs, queries: Queries, fires: Fir
         core.committer,
         starts,
         fires.targets,
+        fires.tally,
         cancel=runs.cancel,
         redacted=core.outputs.redacted,
     )
@@ -362,7 +363,7 @@ def _kinds(core: _Core, starts: Starts, runs: Runs, queries: Queries, fires: Fir
         store,
         occurrences,
         waiting,
-        Hooks(),
+        Hooks(core.secrets),
         RunEnds(core.door, waiting, queries),
         Files(clock, occurrences, options.retention_days if options.has_upkeep else None),
         Sources(clock, occurrences),

@@ -18,6 +18,7 @@ from holdfast.store.base import Store
 from holdfast.store.records import Firing, NewRun
 from holdfast.triggers.occurrences import SLOT, TRIES_MAX, Accepted, Delivered, Delivery, Occurrences
 from holdfast.triggers.starting import Occasion, Targets, inputs_of, is_final
+from holdfast.triggers.tally import Tally
 from holdfast.values import RunId
 
 CANCEL_REASON: Final = "a newer event of its schedule replaces this run"
@@ -31,11 +32,12 @@ class EventRuns(Occurrences):
         committer: Committer,
         starts: Starts,
         targets: Targets,
+        tally: Tally,
         *,
         cancel: Callable[..., Awaitable[None]],
         redacted: Callable[[bytes], Awaitable[bytes]],
     ) -> None:
-        super().__init__(store, clock, committer, redacted=redacted)
+        super().__init__(store, clock, committer, tally, redacted=redacted)
         self._starts, self._targets, self._cancel = starts, targets, cancel
 
     def _check(self, occasion: Occasion, made: Rendered) -> None:

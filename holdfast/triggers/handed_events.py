@@ -14,13 +14,20 @@ from holdfast.triggers.occurrences import Accepted, Delivered, Delivery, Occurre
 from holdfast.triggers.payloads import check
 from holdfast.triggers.sinks import SLOT, InFlight, Offer, SinkFailed, fire_of
 from holdfast.triggers.starting import Occasion, check_strict, warnings_of
+from holdfast.triggers.tally import Tally
 
 
 class HandedEvents(Occurrences):
     def __init__(
-        self, store: Store, clock: Clock, committer: Committer, offer: Offer, in_flight: InFlight
+        self,
+        store: Store,
+        clock: Clock,
+        committer: Committer,
+        tally: Tally,
+        offer: Offer,
+        in_flight: InFlight,
     ) -> None:
-        super().__init__(store, clock, committer, redacted=_as_it_is)
+        super().__init__(store, clock, committer, tally, redacted=_as_it_is)
         self._offer, self._in_flight = offer, in_flight
 
     async def deliver(self, delivery: Delivery) -> Delivered:

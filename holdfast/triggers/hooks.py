@@ -1,15 +1,19 @@
-"""Which schedule has which webhook path. Knows the loaded schedules, not requests.
+"""Which schedule has which webhook path, with a warning if its secret is missing. Knows the loaded schedules, not requests.
 
 A path belongs to the server, not to a tenant: two schedules never have the same one.
 """
 
 from __future__ import annotations
 
+import logging
 from typing import NamedTuple
 
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import WebhookTrigger
 from holdfast.store.records import Origin
+from holdfast.tools.secrets import Secrets
+
+log = logging.getLogger("holdfast.webhooks")
 
 
 class Hook(NamedTuple):
@@ -23,7 +27,8 @@ class Hook(NamedTuple):
 
 
 class Hooks:
-    def __init__(self) -> None:
+    def __init__(self, secrets: Secrets) -> None:
+        self._secrets = secrets
         self._by_path: dict[str, Hook] = {}
         self._paths: dict[tuple[str, str], str] = {}  # by tenant and id
 
@@ -42,7 +47,20 @@ class Hooks:
         if isinstance(spec.trigger, WebhookTrigger):
             path, secret_env = spec.trigger.path, spec.trigger.secret_env
             self._paths[tenant, spec.id] = path
-            self._by_path[path] = Hook(tenant, path, spec, secret_env, is_operators=origin != "api")
+            hook = self._by_path[path] = Hook(tenant, path, spec, secret_env, is_operators=origin != "api")
+            if spec.enabled and secret_env and not self.secrets_of(hook):
+                names = " or ".join(secret_env)
+                log.warning(
+                    "schedule %s: %s is not set; its webhook %s answers 500 until it is", spec.id, names, path
+                )
+
+    def secrets_of(self, hook: Hook) -> list[str]:
+        """The secrets of a webhook that are set; one is enough while a secret is being replaced."""
+        found = (
+            self._secrets.for_webhook(name, hook.tenant, is_operators=hook.is_operators)
+            for name in hook.secret_env
+        )
+        return [secret for secret in found if secret]
 
     def remove(self, tenant: str, schedule_id: str) -> None:
         path = self._paths.pop((tenant, schedule_id), None)

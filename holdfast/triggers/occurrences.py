@@ -41,6 +41,7 @@ from holdfast.triggers.starting import (
     reason_of,
     warnings_of,
 )
+from holdfast.triggers.tally import Tally
 from holdfast.values import Millis, RunId
 
 log = logging.getLogger("holdfast")
@@ -105,11 +106,12 @@ class Occurrences(ABC):
         store: Store,
         clock: Clock,
         committer: Committer,
+        tally: Tally,
         *,
         redacted: Callable[[bytes], Awaitable[bytes]],
     ) -> None:
         self._store, self._clock, self._committer = store, clock, committer
-        self._redacted = redacted
+        self._tally, self._redacted = tally, redacted
         self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
         self.skips = Skips(committer)
         # Called before an event may begin to wait: what starts those that wait (waiting.py) is told.
@@ -146,13 +148,15 @@ class Occurrences(ABC):
         lock = self.lock(delivery.tenant, spec.id, *(() if limit_of(spec) else (delivery.occurrence,)))
         async with lock:
             before = await self._before(delivery)  # another repetition has been decided meanwhile
-            return before if before is not None else await self._decide(delivery, made)
+            return (
+                before if before is not None else self._counted(delivery, await self._decide(delivery, made))
+            )
 
     async def reject(self, delivery: Delivery, error: HoldfastError) -> None:
         """Record an event that can never start a run, unless something was decided about it before."""
         async with self.lock(delivery.tenant, delivery.spec.id):
             if await self._before(delivery) is None:
-                await self._fail(delivery, error)
+                self._counted(delivery, await self._fail(delivery, error))
 
     async def position(self, tenant: str, schedule_id: str) -> str:
         """How far the source of a schedule has come; empty at the beginning."""
@@ -162,6 +166,12 @@ class Occurrences(ABC):
     def lock(self, *key: str) -> asyncio.Lock:
         """Held while something is decided about a schedule, or about one occurrence of it."""
         return self._locks.setdefault(key, asyncio.Lock())
+
+    def _counted(self, delivery: Delivery, decided: Delivered) -> Delivered:
+        """Count the outcome of an event for metrics. One that waits is counted when it is decided."""
+        if decided.outcome != "buffered" and not decided.is_repeated:
+            self._tally.add(delivery.spec.id, decided.outcome, decided.reason)
+        return decided
 
     async def _before(self, delivery: Delivery) -> Delivered | None:
         row = await self._store.ledger_row(delivery.key)
@@ -216,6 +226,10 @@ class Occurrences(ABC):
 
     async def go_on(self, delivery: Delivery) -> Delivered | None:
         """Decide a waiting event, under the lock of its schedule; None if it must wait longer."""
+        decided = await self._go_on(delivery)
+        return None if decided is None else self._counted(delivery, decided)
+
+    async def _go_on(self, delivery: Delivery) -> Delivered | None:
         assert delivery.row is not None
         tenant, spec = delivery.tenant, delivery.spec
         if not spec.enabled:
@@ -248,7 +262,9 @@ class Occurrences(ABC):
             delivery, "buffered", warnings=warnings_of(made), reply=reply, payload=delivery.payload
         )
         if spec.overlap == "cancel_previous":
-            await self._write(delivery, entry, *await self._superseded(delivery))
+            superseded = await self._superseded(delivery)
+            await self._write(delivery, entry, *superseded)
+            self._tally.add(spec.id, "skipped", "superseded", len(superseded))
             await self._cancel_oldest(delivery.tenant, spec.id)
         else:
             await self._write(delivery, entry)

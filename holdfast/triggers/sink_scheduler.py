@@ -19,7 +19,6 @@ from holdfast.ops.upkeep import forget_ledger
 from holdfast.runtime.clock import Clock, SystemClock
 from holdfast.runtime.committer import Committer
 from holdfast.spec.schedule_record import ScheduleSpec
-from holdfast.spec.triggers import WebhookTrigger
 from holdfast.store.open import lock_of, open_url
 from holdfast.tools.secrets import Secrets
 from holdfast.triggers.definitions import Declared, Definitions
@@ -48,10 +47,12 @@ class SinkScheduler:
         self.store.only_slot = SLOT
         self._committer = Committer(self.store)
         self._committer.node = self
-        self.hooks, self.secrets = Hooks(), Secrets()
-        self.events = HandedEvents(self.store, self.clock, self._committer, offer, self.in_flight)
+        self.hooks = Hooks(Secrets())
         self.fires = Handover(
             self.store, self.clock, self._committer, offer, self.in_flight, again_secs=again_secs
+        )
+        self.events = HandedEvents(
+            self.store, self.clock, self._committer, self.fires.tally, offer, self.in_flight
         )
         self._definitions = _Definitions(self.store, self.clock, self._committer, self.fires)
         self._definitions.watchers.append(self.hooks)
@@ -69,7 +70,6 @@ class SinkScheduler:
             await self._definitions.swap(DEFAULT_TENANT, "code", SOURCE, declared)
             for spec in specs:
                 self.hooks.put(DEFAULT_TENANT, spec, "code")
-                self._warn_of_missing_secret(spec)
             await self.fires.open(drive=True)
             self._upkeep = asyncio.create_task(self._delete_old_rows())
             undo.pop_all()
@@ -88,14 +88,6 @@ class SinkScheduler:
     def ended(self, schedule_id: str) -> None:
         """A job of a schedule has ended: there may be room for the next one. `in_flight` knows already."""
         self.fires.ended((DEFAULT_TENANT, schedule_id, SLOT))
-
-    def _warn_of_missing_secret(self, spec: ScheduleSpec) -> None:
-        if isinstance(spec.trigger, WebhookTrigger) and spec.enabled:
-            names = spec.trigger.secret_env
-            if names and not any(self.secrets.for_webhook(name, is_operators=True) for name in names):
-                log.warning(
-                    "schedule %s: %s is not set; its webhook answers 500", spec.id, " or ".join(names)
-                )
 
     async def _delete_old_rows(self) -> None:
         while True:

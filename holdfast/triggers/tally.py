@@ -28,7 +28,8 @@ class Tally:
         self._known: set[str] = set()
 
     def add(self, schedule_id: str, outcome: str, reason: str = "", times: int = 1) -> None:
-        self.occurrences[(*self.label(schedule_id), outcome, reason)] += times
+        if times:
+            self.occurrences[(*self.label(schedule_id), outcome, reason)] += times
 
     def started_late(self, ms: int) -> None:
         """A run is durable so long after its occurrence was due."""

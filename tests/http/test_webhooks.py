@@ -262,6 +262,30 @@ async def test_a_missing_or_empty_secret_is_the_servers_fault(
         )
 
 
+@pytest.mark.parametrize("value", [None, ""])
+async def test_a_secret_that_is_missing_when_the_schedule_is_loaded_is_a_warning(
+    send: Sender, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, value: str | None
+) -> None:
+    if value is not None:
+        monkeypatch.setenv("HOOK_SECRET", value)
+    await send.schedule(trigger=SIGNED)
+    (warned,) = [one for one in caplog.messages if "HOOK_SECRET" in one]
+    assert (
+        warned == "schedule upload: HOOK_SECRET is not set; its webhook /hooks/upload answers 500 until it is"
+    )
+
+
+@pytest.mark.usefixtures("secret")
+async def test_a_secret_that_is_set_or_not_needed_is_no_warning(
+    send: Sender, caplog: pytest.LogCaptureFixture
+) -> None:
+    await send.schedule(trigger=SIGNED)
+    await send.schedule("rotated", trigger={"secret_env": ["NOT_SET_YET", "HOOK_SECRET"]})
+    await send.schedule("off", enabled=False, trigger={"secret_env": "NOT_SET_YET"})
+    await send.schedule("unsigned")
+    assert not [one for one in caplog.messages if "is not set" in one]
+
+
 @pytest.mark.usefixtures("secret")
 async def test_a_secret_that_is_removed_while_the_server_runs_is_missing_at_the_next_request(
     send: Sender, monkeypatch: pytest.MonkeyPatch
@@ -530,6 +554,23 @@ async def test_deliveries_that_are_refused_are_one_row_of_the_ledger(send: Sende
         "overlap",
         3,
     )
+
+
+async def test_the_outcomes_of_deliveries_are_counted_once_each(send: Sender) -> None:
+    await send.schedule("held", workflow="held", max_concurrent=1, overlap="buffer_one", inputs={})
+    await send.schedule("lost", workflow="unknown")
+    for given in ("d1", "d1", "d2", "d2", "d3"):
+        await send(path="/hooks/held", x_github_delivery=given)
+    await send(path="/hooks/lost")
+    counts = send.engine.fires.tally.occurrences
+    assert counts == {
+        ("", "held", "fired", ""): 1,  # of d1; d2 waits, and is counted when it starts
+        ("", "held", "skipped", "overlap"): 1,
+        ("", "lost", "failed", "unknown_workflow"): 1,
+    }
+    send.ask.holds.free.set()
+    while counts["", "held", "fired", ""] < 2:
+        await asyncio.sleep(0)
 
 
 async def test_a_delivery_that_waits_is_answered_and_starts_when_there_is_room(send: Sender) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from itertools import pairwise
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from holdfast.store.sqlite.store import WAL_BYTES, SqliteStore
 from holdfast.store.statements import migrations
 from tests.crash.disk import Disk
 from tests.store.conformance import StoreConformance
-from tests.store.conformance.batches import appended, commit, journal_of, row, rows_of, started
+from tests.store.conformance.batches import Open, appended, commit, journal_of, row, rows_of, started
 
 ROOT = Path(__file__).parents[2]
 
@@ -61,23 +61,27 @@ def read(file: Path, query: str) -> list[tuple[object, ...]]:
 class TestSqlite(StoreConformance):
     """Every promise of a store, on a file."""
 
-
-class TestSqliteWithoutThreads(StoreConformance):
-    """The same where each commit is made by the caller's own thread."""
+    threads = True
 
     @pytest.fixture
-    def store_factory(self, file: Path) -> Iterator[OpenFile]:
+    async def store_factory(self, file: Path) -> AsyncIterator[Open]:
         opened: list[SqliteStore] = []
 
-        def open_again() -> SqliteStore:
-            store = SqliteStore(str(file), threads=False)
-            store.open_file()
+        async def open_again() -> SqliteStore:
+            store = SqliteStore(str(file), threads=self.threads)
             opened.append(store)
+            await store.open()
             return store
 
         yield open_again
         for store in opened:
-            store.close_file()
+            await store.close()
+
+
+class TestSqliteWithoutThreads(TestSqlite):
+    """The same where each commit is made by the caller's own thread."""
+
+    threads = False
 
 
 # ------------------------------------------------------------------------------------------- durable settings

@@ -46,5 +46,5 @@ class StoreConformance(
         return "asyncio"
 
     @pytest.fixture
-    def store(self, store_factory: Open) -> Store:
-        return store_factory()
+    async def store(self, store_factory: Open) -> Store:
+        return await store_factory()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Literal
 
 from holdfast.store.base import Store
@@ -34,7 +34,7 @@ from holdfast.store.records import (
 )
 from holdfast.values import DEFAULT_TENANT, Millis, RunId, RunNo, Status
 
-Open = Callable[[], Store]
+Open = Callable[[], Awaitable[Store]]
 
 T0 = 1_700_000_000_000  # any time will do
 

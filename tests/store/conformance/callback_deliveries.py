@@ -25,8 +25,8 @@ from tests.store.conformance.batches import (
 
 class CallbackDeliveriesConformance:
     async def test_a_delivery_is_due_from_the_moment_that_it_is_written(self, store_factory: Open) -> None:
-        await commit(store_factory(), ended(1, delivery(1)))
-        store = store_factory()
+        await commit(await store_factory(), ended(1, delivery(1)))
+        store = await store_factory()
         assert await due(store, T0 - 1) == []
         (found,) = await store.callback_deliveries_due(Millis(T0), (), None, 10)
         assert (found.id, found.run_id, found.url, found.secret_env) == (

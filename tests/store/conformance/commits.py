@@ -28,14 +28,14 @@ from tests.store.conformance.batches import (
 
 class CommitsConformance:
     async def test_what_was_told_done_is_there_for_the_next_process(self, store_factory: Open) -> None:
-        first = store_factory()
+        first = await store_factory()
         batch = started(1, rows=3)
         batch.blobs.append((RunNo(1), "ab", b"text"))
         batch.snapshots.append((RunNo(1), 0, 2, b"state"))
         batch.versions.append(Version(DEFAULT_TENANT, "v1", "w", "{}", Millis(T0)))
         await commit(first, batch)
         await first.close()
-        second = store_factory()
+        second = await store_factory()
         loaded = await second.load(RunNo(1))
         assert loaded is not None
         assert (loaded.parts, [seq for seq, *_ in loaded.rows]) == ([(0, b"state")], [3])

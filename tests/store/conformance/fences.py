@@ -35,7 +35,7 @@ class FencesConformance:
         assert sorted(told.runs) == [1, 2]
 
     async def test_of_a_fenced_batch_nothing_is_left(self, store_factory: Open) -> None:
-        store = store_factory()
+        store = await store_factory()
         await commit(store, started(1, 2))
         batch = started(3, 4)
         batch.rows += [row(1, 1), row(2, 2)]
@@ -51,7 +51,7 @@ class FencesConformance:
         assert await store.definition(DEFAULT_TENANT, "v9") is None
         loaded = await store.load(RunNo(2))
         assert loaded is not None and loaded.parts == []
-        assert await isolated_on_claim(store_factory()) == {""}
+        assert await isolated_on_claim(await store_factory()) == {""}
 
     async def test_the_rest_of_a_fenced_batch_is_taken_as_it_is(self, store: Store) -> None:
         await commit(store, started(1, 2))

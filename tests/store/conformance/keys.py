@@ -51,10 +51,10 @@ class KeysConformance:
         ]
 
     async def test_the_owner_of_a_key_may_ask_for_it_again(self, store_factory: Open) -> None:
-        store = store_factory()
+        store = await store_factory()
         await commit(store, started(1))
         await settled(store, asks(1))
-        assert await settled(store_factory(), asks(1)) == [(1, "s", "granted", None)]
+        assert await settled(await store_factory(), asks(1)) == [(1, "s", "granted", None)]
 
     async def test_one_who_waits_and_asks_again_keeps_its_place(self, store: Store) -> None:
         await commit(store, started(1, 2, 3))

@@ -33,11 +33,11 @@ class OwnershipConformance:
     async def test_runs_left_behind_are_the_open_ones_that_a_former_process_owned(
         self, store_factory: Open
     ) -> None:
-        former = store_factory()
+        former = await store_factory()
         await commit(former, started(1, 2, 3, 4, 5))
         await commit(former, changed(2, change("completed", owned=False, finished_at=T0)))
         await commit(former, changed(3, change("waiting", owned=False, wake_at=T0)))
-        now = store_factory()
+        now = await store_factory()
         await commit(now, started(6))
         assert await left_runs(now) == [1, 4, 5]
         await commit(now, changed(4, change(epoch=1)))  # taken up: it is ours now
@@ -46,8 +46,8 @@ class OwnershipConformance:
     async def test_left_runs_are_claimed_some_at_a_time_and_those_that_stay_are_passed_over(
         self, store_factory: Open
     ) -> None:
-        await commit(store_factory(), started(*range(1, 8)))
-        store = store_factory()
+        await commit(await store_factory(), started(*range(1, 8)))
+        store = await store_factory()
         assert await left_runs(store, 3) == [1, 2, 3]
         claims = await store.claim("left", Millis(T0), 3, {RunNo(1), RunNo(3)})
         assert [claim.no for claim in claims] == [2, 4, 5]
@@ -56,10 +56,10 @@ class OwnershipConformance:
     async def test_a_claim_has_the_epoch_of_the_next_row_and_says_whether_the_run_was_released(
         self, store_factory: Open
     ) -> None:
-        former = store_factory()
+        former = await store_factory()
         await commit(former, started(1, epoch=4))
         await commit(former, started(2, status="waiting", owned=False, wake_at=T0, epoch=7))
-        store = store_factory()
+        store = await store_factory()
         assert [claim[:3] for claim in await store.claim("left", Millis(T0), 9)] == [(1, 5, False)]
         assert [claim[:3] for claim in await store.claim("due", Millis(T0), 9)] == [(2, 8, True)]
         for no, expected in ((1, (1, 5, False)), (2, (2, 8, True))):
@@ -68,10 +68,10 @@ class OwnershipConformance:
                 assert claim is not None and claim[:3] == expected
 
     async def test_a_claim_that_is_released_leaves_the_run_as_it_was(self, store_factory: Open) -> None:
-        former = store_factory()
+        former = await store_factory()
         await commit(former, started(1))
         await commit(former, started(2, status="waiting", owned=False, wake_at=T0))
-        store = store_factory()
+        store = await store_factory()
         claims = [*await store.claim("left", Millis(T0), 9), *await store.claim("due", Millis(T0), 9)]
         await store.release(claims)
         assert (await left_runs(store), await due_runs(store, T0)) == ([1], [2])
@@ -79,8 +79,8 @@ class OwnershipConformance:
     async def test_a_run_is_not_claimed_once_a_row_of_this_node_is_committed(
         self, store_factory: Open
     ) -> None:
-        await commit(store_factory(), started(1, 2))
-        store = store_factory()
+        await commit(await store_factory(), started(1, 2))
+        store = await store_factory()
         batch = appended(row(1, 2, epoch=1))
         batch.changes[RunNo(1)] = change(epoch=1)
         await commit(store, batch)
@@ -88,9 +88,9 @@ class OwnershipConformance:
         assert await left_runs(store) == [2]
 
     async def test_renewing_tells_a_node_that_it_is_over(self, store_factory: Open) -> None:
-        former = store_factory()
+        former = await store_factory()
         await former.renew()
-        store_factory()
+        await store_factory()
         with pytest.raises(NodeIsOver):
             await former.renew()
 
@@ -164,9 +164,9 @@ class OwnershipConformance:
     # ------------------------------------------------------------------------------------------ what is claimed
 
     async def test_left_behind_sees_through_any_number_of_restarts(self, store_factory: Open) -> None:
-        await commit(store_factory(), started(1))
-        store_factory()
-        assert await left_runs(store_factory()) == [1]
+        await commit(await store_factory(), started(1))
+        await store_factory()
+        assert await left_runs(await store_factory()) == [1]
 
     async def test_due_are_released_open_runs_whose_time_has_come_the_longest_overdue_first(
         self, store: Store
@@ -227,14 +227,14 @@ class OwnershipConformance:
         assert await store.interruptible(RunNo(1), 10) == [3]
         assert await store.interruptible(RunNo(0), 1) == [1]
 
-    def test_every_opening_raises_the_epoch(self, store_factory: Open) -> None:
-        epochs = [store_factory().epoch for _ in range(4)]
+    async def test_every_opening_raises_the_epoch(self, store_factory: Open) -> None:
+        epochs = [(await store_factory()).epoch for _ in range(4)]
         assert epochs == sorted(set(epochs))
 
     async def test_a_former_incarnation_can_write_nothing_more(self, store_factory: Open) -> None:
-        former = store_factory()
+        former = await store_factory()
         await commit(former, started(1))
-        now = store_factory()
+        now = await store_factory()
         for batch in (appended(row(1, 2)), started(2), changed(1, change("waiting", owned=False))):
             assert isinstance(await outcome_of(former, batch), NodeIsOver)
         assert await rows_of(now, 1, 2) == {1: [1], 2: []}
@@ -242,16 +242,16 @@ class OwnershipConformance:
         assert await now.run_by_no(RunNo(2)) is None
 
     async def test_a_former_incarnation_is_told_so_when_it_probes(self, store_factory: Open) -> None:
-        former = store_factory()
-        store_factory()
+        former = await store_factory()
+        await store_factory()
         probe = Batch()
         probe.is_probe = True
         assert isinstance(await outcome_of(former, probe), NodeIsOver)
 
     async def test_the_new_incarnation_goes_on_where_the_former_one_was(self, store_factory: Open) -> None:
-        former = store_factory()
+        former = await store_factory()
         await commit(former, started(1))
-        now = store_factory()
+        now = await store_factory()
         await commit(now, appended(row(1, 2, epoch=1)))
         assert isinstance(await outcome_of(former, appended(row(1, 2))), NodeIsOver)
         assert [(seq, epoch) for seq, epoch, *_ in await journal_of(now, 1)] == [(1, 0), (2, 1)]
@@ -270,8 +270,8 @@ class OwnershipConformance:
     ) -> None:
         batch = started(1, 2)
         batch.isolated = "run-1 a.b"
-        await commit(store_factory(), batch)
-        store = store_factory()
+        await commit(await store_factory(), batch)
+        store = await store_factory()
         assert await isolated_on_claim(store) == {"run-1 a.b"}
         claim = await store.claim_run(RunNo(1))
         assert claim is not None and claim.isolated == "run-1 a.b"
@@ -279,31 +279,31 @@ class OwnershipConformance:
     async def test_the_claim_of_a_released_run_names_none(self, store_factory: Open) -> None:
         batch = started(1, status="waiting", owned=False, wake_at=T0)
         batch.isolated = "run-1 a.b"
-        await commit(store_factory(), batch)
-        store = store_factory()
+        await commit(await store_factory(), batch)
+        store = await store_factory()
         assert [claim.isolated for claim in await store.claim("due", Millis(T0), 9)] == [""]
 
     async def test_isolation_that_has_ended_is_not_named(self, store_factory: Open) -> None:
-        former = store_factory()
+        former = await store_factory()
         for isolated in ("run-1 a.b", ""):
             batch = started(1) if isolated else Batch()
             batch.isolated = isolated
             await commit(former, batch)
-        assert await isolated_on_claim(store_factory()) == {""}
+        assert await isolated_on_claim(await store_factory()) == {""}
 
     async def test_a_batch_that_says_nothing_of_isolation_leaves_it_as_it_is(
         self, store_factory: Open
     ) -> None:
-        former = store_factory()
+        former = await store_factory()
         batch = started(1)
         batch.isolated = "run-1 a.b"
         await commit(former, batch)
         await commit(former, appended(row(1, 2)))
-        assert await isolated_on_claim(store_factory()) == {"run-1 a.b"}
+        assert await isolated_on_claim(await store_factory()) == {"run-1 a.b"}
 
     async def test_an_opening_ends_isolation(self, store_factory: Open) -> None:
         batch = started(1)
         batch.isolated = "run-1 a.b"
-        await commit(store_factory(), batch)
-        store_factory()
-        assert await isolated_on_claim(store_factory()) == {""}
+        await commit(await store_factory(), batch)
+        await store_factory()
+        assert await isolated_on_claim(await store_factory()) == {""}

@@ -68,11 +68,11 @@ class RunsConformance:
         assert await store.list_runs("other", None, 10) == ([], None)
 
     async def test_numbers_of_runs_are_never_given_out_twice(self, store_factory: Open) -> None:
-        first = store_factory()
+        first = await store_factory()
         given = [first.next_no() for _ in range(3)]
         assert len(set(given)) == 3
         await commit(first, started(*given))
-        assert store_factory().next_no() > max(given)
+        assert (await store_factory()).next_no() > max(given)
 
     async def test_a_blob_comes_back_byte_for_byte(self, store: Store) -> None:
         text = bytes(range(256)) * 8_192  # 2 MiB

@@ -149,6 +149,6 @@ class WaitsConformance:
         assert [reply is not None for reply in found] == [False, True]
 
     async def test_the_key_of_a_store_is_made_once(self, store_factory: Open) -> None:
-        first, second = store_factory(), store_factory()
+        first, second = await store_factory(), await store_factory()
         assert first.server_key == second.server_key
         assert len(first.server_key) == 32

@@ -13,10 +13,10 @@ from tests.store.conformance.batches import T0, Open, commit, started, worker
 
 class WorkersConformance:
     async def test_workers_come_back_in_the_order_of_their_registration(self, store_factory: Open) -> None:
-        store, batch = store_factory(), Batch()
+        store, batch = await store_factory(), Batch()
         batch.workers += [worker("b", 1), worker("a", 2), worker("a", 3, tenant="other")]
         await commit(store, batch)
-        assert [(row.tenant, row.id) for row in await store_factory().workers()] == [
+        assert [(row.tenant, row.id) for row in await (await store_factory()).workers()] == [
             (DEFAULT_TENANT, "b"),
             (DEFAULT_TENANT, "a"),
             ("other", "a"),
@@ -40,16 +40,16 @@ class WorkersConformance:
     async def test_an_assignment_is_there_with_its_last_token_until_it_ends(
         self, store_factory: Open
     ) -> None:
-        store, batch = store_factory(), started(1)
+        store, batch = await store_factory(), started(1)
         first = AssignmentRow(RunNo(1), "s", 1, "resize")
         leased = AssignmentRow(RunNo(1), "s", 1, "resize", "w", "token", 1, Millis(T0))
         batch.assignments += [first, leased, AssignmentRow(RunNo(1), "s", 2, "resize")]
         await commit(store, batch)
-        assert (await store_factory().assignments())[0] == leased
+        assert (await (await store_factory()).assignments())[0] == leased
         batch = Batch()
         batch.ended_assignments += [(RunNo(1), "s", 1), (RunNo(1), "never", 1)]
-        await commit(store_factory(), batch)
-        assert [row.attempt for row in await store_factory().assignments()] == [2]
+        await commit(await store_factory(), batch)
+        assert [row.attempt for row in await (await store_factory()).assignments()] == [2]
 
     async def test_the_assignments_of_a_run_are_found_without_those_of_others(self, store: Store) -> None:
         batch = started(1, 2)

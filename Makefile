@@ -68,7 +68,7 @@ screenshots: setup
 	$(BIN)/python -m docs.screenshots
 
 lock: $(UV)
-	$(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 --group dev --extra mcp --extra otel --extra wasm pyproject.toml \
+	$(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 --group dev --extra mcp --extra otel --extra wasm --extra postgres pyproject.toml \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 	$(MAKE) -s $(STAMP)
 	$(BIN)/python ui/build.py lock

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
+from tests.postgres import Server, running_server
 from tests.store.yielding import yield_in_all_reads
 
 SLOW = [HealthCheck.too_slow]  # how fast examples are made says how busy the machine is
@@ -130,3 +131,10 @@ def reads_that_suspend(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
         seed = "1"
     if seed not in (None, "off") and request.node.get_closest_marker("plain_reads") is None:
         yield_in_all_reads(monkeypatch, f"{seed} {request.node.nodeid}")
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[Server]:
+    """A PostgreSQL server of this process, started for the first test that needs one."""
+    with running_server() as server:
+        yield server

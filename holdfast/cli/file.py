@@ -17,7 +17,7 @@ from holdfast.errors import NotFound
 from holdfast.runtime.compose import engine_of
 from holdfast.runtime.engine import Engine
 from holdfast.store.base import Store, StoreFile
-from holdfast.store.open import database_path, lock_of, open_file
+from holdfast.store.open import database_path, is_server, lock_of, open_file, open_url
 from holdfast.store.records import RunRow, Wanted
 from holdfast.tools.registry import Registry
 from holdfast.tools.threads import no_thread_now
@@ -34,6 +34,8 @@ def path_of(settings: Settings, *, must_exist: bool = False) -> str:
         path = database_path(settings.db)
     except ValueError as error:
         raise Usage(str(error)) from None
+    if is_server(settings.db):
+        return path
     if os.path.isdir(path):
         raise Usage(f"{path} is a folder, not a database; --db names a file")
     if must_exist and not os.path.exists(path):
@@ -44,9 +46,9 @@ def path_of(settings: Settings, *, must_exist: bool = False) -> str:
 @contextlib.asynccontextmanager
 async def beside(settings: Settings, *, any_release: bool = False) -> AsyncIterator[StoreFile]:
     """Open the file for reading while another process writes to it. Nothing is locked or changed. With `any_release`,
-    a file of an older release can be copied."""
+    a file of an older release can be copied. Of a server, commands for files are refused."""
     path_of(settings)
-    store = open_file(settings.db)
+    store: Any = open_url(settings.db) if is_server(settings.db) else open_file(settings.db)
     await store.open_to_read(any_release=any_release)
     try:
         yield store
@@ -72,6 +74,8 @@ async def acting(
     await lock.take_soon()
     try:
         engine = engine_of(settings, registry)
+        if is_server(settings.db):  # beside the node of that name, not in its place
+            engine.store.node += f"~{os.getpid()}"
         answering = Answering(lock.socket, engine, settings)
         logs.redact_with(engine.secrets)
         await engine.open(drive=False)

@@ -54,6 +54,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.rerun import Again
 from holdfast.store.lock import holder_of
+from holdfast.store.open import shown
 from holdfast.store.records import ReadRow
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, TERMINAL, Millis, RunId, written
@@ -388,7 +389,7 @@ class FileSource:
 
     @property
     def flags(self) -> tuple[str, ...]:
-        return () if self._settings.db == DEFAULT_DB else ("--db", self._settings.db)
+        return () if self._settings.db == DEFAULT_DB else ("--db", shown(self._settings.db))
 
     @contextlib.asynccontextmanager
     async def _reading(self) -> AsyncIterator[Queries]:

@@ -15,6 +15,7 @@ from holdfast.cli.source import opened, serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import Settings
 from holdfast.errors import RunIsOver
+from holdfast.store.open import shown
 from holdfast.tools.registry import Registry
 
 
@@ -39,7 +40,7 @@ async def _detached(settings: Settings, start: Start, *, as_json: bool) -> int:
     else:
         async with acting(settings, Registry([])) as engine:
             run_id, flags = (await start.begun(engine, drive=False)).run_id, ()
-            place = () if settings.db == Settings().db else ("--db", settings.db)
+            place = () if settings.db == Settings().db else ("--db", shown(settings.db))
         say("no server has this database open; the run starts as soon as one does")
         say(f"start one with: {shlex.join(['holdfast', 'up', *place])}")
         flags = place

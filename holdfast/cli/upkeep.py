@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.cli.file import acting, beside, finished, path_of, reading
-from holdfast.cli.options import settings_of
+from holdfast.cli.options import Usage, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import painted
 from holdfast.cli.source import opened
@@ -27,8 +27,9 @@ def backup_command(given: Given) -> int:
 
 
 async def _back_up(given: Given) -> int:
-    target = Path(given.argument or "")
-    async with beside(settings_of(given), any_release=True) as store:
+    target, settings = Path(given.argument or ""), settings_of(given)
+    _refuse_server(settings)
+    async with beside(settings, any_release=True) as store:
         made = back_up(store, target, as_copy=given.has("--as-copy"))
     return _report_backup(made, target, as_json=given.has("--json"))
 
@@ -66,6 +67,7 @@ async def _retry(settings: Settings, run_id: str, *, as_json: bool) -> int:
 
 
 def _accept_loss(settings: Settings, *, as_json: bool) -> int:
+    _refuse_server(settings)
     path = path_of(settings, must_exist=True)
     with lock_of(settings.db):
         open_file(settings.db).accept_loss()
@@ -84,7 +86,15 @@ async def _forget(settings: Settings, key: str, *, as_json: bool) -> int:
     return 0
 
 
+def _refuse_server(settings: Settings) -> None:
+    try:
+        open_file(settings.db)
+    except ValueError as error:
+        raise Usage(str(error)) from None
+
+
 async def _doctor(settings: Settings, *, as_json: bool) -> int:
+    _refuse_server(settings)
     async with reading(settings) as store:
         findings = await examine(store)
     is_sound = not any(finding.problems for finding in findings)

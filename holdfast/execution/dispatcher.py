@@ -63,6 +63,7 @@ AttemptListener = Callable[[RunNo, str, int, str, dict[str, Any]], None]
 SIMPLE: Final = frozenset({int, bool, type(None)})  # nothing about these can be bent or refused
 # For tools that never wait, one after another, before the event loop gets its turn. In a server a request takes five
 # turns on a new connection; a program of its own has nothing that waits as urgently, and longer turns make fewer commits.
+LEASE_LOOK_SECONDS: Final = 1.0  # between two looks at a lease that may have expired
 TURN_SECONDS: Final = 0.05
 TURN_SECONDS_OF_SERVER: Final = 0.01
 TURN_TASKS: Final = 50  # started in one turn: those that do not wait all finish in the next one
@@ -107,6 +108,8 @@ class Dispatch(Service):
         self._large = workers.calls.arguments
         self._queues = (self.queue, self._large.waiting, *(line.waiting for line in self._lines.values()))
         self.is_stopping = False
+        # Asked right before each start, where another node may take the runs of this one over; None: no other can.
+        self.may_start: Callable[[], bool] | None = None
         self.when_free: Callable[[], None] | None = None  # called when a slot is free and runs wait for one
         # Called on the event loop with what tools say of their attempts: run, path, attempt, `log` or `progress`, data.
         self.hearers: list[AttemptListener] = []
@@ -201,6 +204,9 @@ class Dispatch(Service):
         step = run.steps.get(path)
         if step is None or step.attempt != number or step.state != "running":
             return None  # stopped or taken back before it started
+        if self.may_start is not None and not self.may_start():
+            asyncio.get_running_loop().call_later(LEASE_LOOK_SECONDS, self.start, resident, path, number)
+            return None
         if step.target is not None:
             self.door.apply(resident, AttemptReleased(path, number, "stopping"))
             return None

@@ -188,6 +188,7 @@ class _Core:
         self.workers = self._workers()
         self.logs = Logs(self.committer, clock, self.secrets)
         self.dispatch = self._dispatch()
+        self.dispatch.may_start = store.trusts_lease
         self.feed = Feed(self.door.watchers, self.dispatch.hearers)
         self.plans = Plans(
             store, frozenset(options.template_env), options.pending_ttl_ms, options.no_worker_wait_ms

@@ -228,6 +228,10 @@ class Store(Protocol):
     # How often another node may have left runs or posted mail, in seconds; None if there is no other node.
     look_every: float | None
 
+    # Whether the lease of this node surely holds: asked before each start of an attempt. None if there is no other node.
+    @property
+    def trusts_lease(self) -> Callable[[], bool] | None: ...
+
     async def declare(self) -> None:
         """End the incarnations of nodes whose lease has expired: their runs can be claimed from now on."""
 

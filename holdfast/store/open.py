@@ -1,7 +1,7 @@
 """From the address of a database to its store. The only module that names a dialect.
 
     sqlite:///holdfast.db    a SQLite file; a path without a scheme means the same
-    postgresql://…           not in this release
+    postgresql://user@host/database?node=NAME    a PostgreSQL server, which many nodes share; NAME is that of this one
 
 Knows what an address means. Does not open anything: that is `await store.open()`, or `await store.open_to_read()`.
 """
@@ -9,15 +9,19 @@ Knows what an address means. Does not open anything: that is `await store.open()
 from __future__ import annotations
 
 import os
+import re
 from typing import Final
 
 from holdfast.store.base import Store, StoreFile
 from holdfast.store.lock import Answers, Lock
+from holdfast.store.node_names import node_name
 from holdfast.store.sqlite.store import SqliteStore
 
 SQLITE: Final = ("sqlite:///", "sqlite://")
 POSTGRESQL: Final = ("postgresql", "postgres")
-USE_A_FILE: Final = "give the name of a SQLite file, such as sqlite:///holdfast.db"
+USE_ANOTHER: Final = (
+    "give a SQLite file, such as sqlite:///holdfast.db, or a server, postgresql://user@host/database"
+)
 
 
 def open_url(url: str, *, durability: str = "full", shares_loop: bool = False, threads: bool = True) -> Store:
@@ -27,6 +31,8 @@ def open_url(url: str, *, durability: str = "full", shares_loop: bool = False, t
     other work, as a server needs. Without `threads`, each commit is made on the event loop: for a test that moves the clock by
     hand. Raises ValueError if the address is not one of this release.
     """
+    if is_server(url):
+        return _postgres(url)
     return SqliteStore(
         database_path(url),
         name=database_name(url),
@@ -36,8 +42,35 @@ def open_url(url: str, *, durability: str = "full", shares_loop: bool = False, t
     )
 
 
+def is_server(url: str) -> bool:
+    """Is the database on a server, which other nodes may use at the same time? Otherwise it is one file."""
+    scheme, separator, _ = url.partition("://")
+    return bool(separator) and scheme.lower() in POSTGRESQL
+
+
+def shown(url: str) -> str:
+    """The address as it may be shown: without a password."""
+    return re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1:…@", url) if is_server(url) else url
+
+
+def _postgres(url: str) -> Store:
+    try:
+        from holdfast.store.postgres.store import PostgresStore
+    except ModuleNotFoundError as error:
+        if error.name != "asyncpg":
+            raise
+        raise ValueError(
+            "PostgreSQL needs a package that is not installed: pip install 'holdfast-engine[postgres]'"
+        ) from None
+    return PostgresStore(url)
+
+
 def open_file(url: str) -> StoreFile:
     """The store of a database that is one file, for a backup or a check. Raises ValueError if it is none."""
+    if is_server(url):
+        raise ValueError(
+            f"{shown(url)} is on a server, which has tools of its own for that: pg_dump makes a backup, pg_amcheck a check"
+        )
     return SqliteStore(database_path(url), name=database_name(url))
 
 
@@ -57,7 +90,9 @@ def database_path(url: str) -> str:
 
 
 def database_name(url: str) -> str:
-    """The same, but links are left as they are."""
+    """The same, but links are left as they are. Of a server it is a name for the files of this node, in the working folder."""
+    if is_server(url):
+        return f"holdfast-{node_name(url)}"
     if ":memory:" in url:
         raise ValueError("a database in memory would survive nothing; give the name of a file")
     for prefix in SQLITE:
@@ -66,6 +101,4 @@ def database_name(url: str) -> str:
     scheme, separator, _ = url.partition("://")
     if not separator:
         return url
-    if scheme.lower() in POSTGRESQL:  # the rest of the address may have a password in it
-        raise ValueError(f"PostgreSQL is not available in this release; {USE_A_FILE}")
-    raise ValueError(f"{scheme[:50]!a}:// is no database that Holdfast can use; {USE_A_FILE}")
+    raise ValueError(f"{scheme[:50]!a}:// is no database that Holdfast can use; {USE_ANOTHER}")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.store.open import database_path, open_url
+from holdfast.store.open import database_path, is_server, open_file, open_url, shown
 
 
 @pytest.fixture
@@ -26,9 +26,22 @@ async def test_an_address_of_sqlite_opens_the_file(tmp_path: Path, prefix: str) 
 
 
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres", "POSTGRESQL"])
-def test_postgresql_is_refused_as_not_available_without_showing_the_password(scheme: str) -> None:
-    with pytest.raises(ValueError, match="PostgreSQL is not available in this release; give") as refused:
-        open_url(f"{scheme}://ada:hunter2@db/holdfast")
+def test_an_address_of_postgresql_is_a_server_and_is_shown_without_its_password(scheme: str) -> None:
+    url = f"{scheme}://ada:hunter2@db.example/holdfast?node=a"
+    assert is_server(url) and "hunter2" not in shown(url)
+    store = open_url(url)
+    assert (store.node, store.look_every) == ("a", 1.0)
+    assert database_path(url) == "holdfast-a"
+
+
+def test_a_name_that_no_node_can_have_is_refused() -> None:
+    with pytest.raises(ValueError, match="no name for a node"):
+        open_url("postgresql://db/holdfast?node=a/b")
+
+
+def test_a_server_is_no_file_to_back_up() -> None:
+    with pytest.raises(ValueError, match="pg_dump") as refused:
+        open_file("postgresql://ada:hunter2@db/holdfast")
     assert "hunter2" not in str(refused.value)
 
 

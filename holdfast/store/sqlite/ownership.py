@@ -3,7 +3,7 @@ commit of the first row says whose the run is."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 
 from holdfast.errors import NodeIsOver
 from holdfast.store.ownership import Claim, Claimable, MailRow
@@ -14,6 +14,7 @@ from holdfast.values import Millis, RunNo
 
 class OwnershipReads(Asking):
     look_every: float | None = None  # no other process can claim a run, or post mail
+    trusts_lease: Callable[[], bool] | None = None
     _lane: str | None = None  # the isolated attempt of the process that had the file before
 
     async def declare(self) -> None:

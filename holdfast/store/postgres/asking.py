@@ -1,0 +1,161 @@
+"""Queries of a PostgreSQL database, and what its errors mean. The reads (reads.py) and the writes (store.py) are built on it.
+
+Reads take any connection of a small pool. `still` binds one connection to the caller's task, so that all of its reads see one
+moment.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
+from contextvars import ContextVar
+from functools import wraps
+from typing import Any, Final, TypeVar
+
+import asyncpg  # type: ignore[import-untyped]  # it has no stubs
+
+from holdfast.errors import StoreUnavailable
+from holdfast.store.statements import statements
+
+READERS_MAX: Final = 4
+ANSWER_SECONDS: Final = 30.0  # a read that takes longer has lost its connection
+
+# The outcome of a statement that fails so is unknown, or it can be tried again later: none of them is the fault of a batch.
+AWAY: Final = (
+    OSError,
+    TimeoutError,
+    asyncpg.InterfaceError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.AdminShutdownError,
+    asyncpg.CrashShutdownError,
+    asyncpg.CannotConnectNowError,
+    asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.QueryCanceledError,
+    asyncpg.PostgresSystemError,
+)
+
+Kind = TypeVar("Kind")
+Read = Callable[..., Coroutine[Any, Any, Kind]]
+
+_still: ContextVar[Any] = ContextVar("still", default=None)
+
+
+def meaning(error: BaseException, what: str) -> BaseException:
+    """What an error of the driver means to a caller: the database is unavailable for now; any other is a bug in Holdfast."""
+    if isinstance(error, AWAY) and not isinstance(
+        error, ValueError
+    ):  # a value that the driver cannot send is a bug
+        why = str(error) or type(error).__name__
+        return StoreUnavailable(f"the database cannot be {what} now: {why}")
+    return error
+
+
+def _translated(method: Any) -> Any:
+    @wraps(method)
+    async def ask(self: Any, *args: Any, **named: Any) -> Any:
+        try:
+            return await method(self, *args, **named)
+        except AWAY as error:
+            raise meaning(error, "read") from error
+
+    return ask
+
+
+def errors_in_our_words(cls: type[Kind]) -> type[Kind]:
+    """Make every read raise StoreUnavailable where the database cannot be reached."""
+    inherited = [vars(base) for base in reversed(cls.__mro__)]
+    for name, method in [item for found in inherited for item in found.items()]:
+        if inspect.iscoroutinefunction(method):
+            setattr(cls, name, _translated(method))
+    return cls
+
+
+class Asking:
+    def __init__(self) -> None:
+        self._sql = statements("postgres")
+        self._pool: Any = None
+
+    async def _ask(self, name: str, *args: Any) -> Sequence[Any]:
+        """The rows of an answer."""
+        if (bound := _still.get()) is not None:
+            found: Sequence[Any] = await bound.fetch(self._sql[name], *args)
+        else:
+            found = await self._pool.fetch(self._sql[name], *args, timeout=ANSWER_SECONDS)
+        return found
+
+    async def _first(self, name: str, *args: Any) -> Any:
+        return next(iter(await self._ask(name, *args)), None)
+
+    async def _value(self, name: str, *args: Any) -> Any:
+        row = await self._first(name, *args)
+        return None if row is None else row[0]
+
+    @asynccontextmanager
+    async def still(self) -> AsyncIterator[None]:
+        """What is read within is of one moment, however much is written meanwhile."""
+        async with (
+            self._pool.acquire() as connection,
+            connection.transaction(isolation="repeatable_read", readonly=True),
+        ):
+            token = _still.set(connection)
+            try:
+                yield
+            finally:
+                _still.reset(token)
+
+
+def rows(name: str, kind: Callable[..., Kind]) -> Read[list[Kind]]:
+    """A read whose arguments are those of its statement, and that makes a record of each row."""
+
+    async def ask(self: Asking, *args: Any) -> list[Kind]:
+        return [kind(*row) for row in await self._ask(name, *args)]
+
+    return ask
+
+
+def first(name: str, kind: Callable[..., Kind]) -> Read[Kind | None]:
+    """The same for one record, or none."""
+
+    async def ask(self: Asking, *args: Any) -> Kind | None:
+        row = await self._first(name, *args)
+        return None if row is None else kind(*row)
+
+    return ask
+
+
+def value(name: str, kind: Callable[[Any], Kind]) -> Read[Kind]:
+    """The same for one value."""
+
+    async def ask(self: Asking, *args: Any) -> Kind:
+        return kind(await self._value(name, *args))
+
+    return ask
+
+
+def values(name: str) -> Read[list[Any]]:
+    """The same for a list of single values."""
+
+    async def ask(self: Asking, *args: Any) -> list[Any]:
+        return [row[0] for row in await self._ask(name, *args)]
+
+    return ask
+
+
+def tuples(name: str) -> Read[list[Any]]:
+    async def ask(self: Asking, *args: Any) -> list[Any]:
+        return [tuple(row) for row in await self._ask(name, *args)]
+
+    return ask
+
+
+def same(found: Any) -> Any:
+    return found
+
+
+async def with_limit(work: Coroutine[Any, Any, Kind], seconds: float = ANSWER_SECONDS) -> Kind:
+    async with asyncio.timeout(seconds):
+        return await work

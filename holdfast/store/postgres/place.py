@@ -1,0 +1,164 @@
+"""Where a PostgreSQL database is, and whether it is one that Holdfast can use: version, settings, schema. Never names a password."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from typing import Any, Final
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg  # type: ignore[import-untyped]  # it has no stubs
+
+from holdfast.errors import SchemaTooNew, SchemaTooOld, StoreUnavailable
+from holdfast.store.node_names import node_name
+from holdfast.store.statements import migrations
+
+CONNECT_SECONDS: Final = 10.0
+VERSION_MIN: Final = 15
+MIGRATION_LOCK: Final = 0x686F6C64  # of pg_advisory_lock: one node at a time migrates or joins
+# Of each session that writes. A statement that waits for a lock, or a transaction whose client is gone, must not stop others.
+SETTINGS: Final = {
+    "application_name": "holdfast",
+    "lock_timeout": "10s",
+    "idle_in_transaction_session_timeout": "10s",
+    "jit": "off",
+}
+OURS: Final = ("listen_dsn", "node", "unsafe")  # parts of an address that are not PostgreSQL's
+
+
+class Address:
+    """An address `postgresql://user:password@host/database?…`, with the parts of the query that are Holdfast's own."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        query = parse_qsl(parts.query, keep_blank_values=True)
+        self.options = {name: value for name, value in query if name in OURS}
+        kept = urlencode([(name, value) for name, value in query if name not in OURS])
+        self.dsn = urlunsplit(parts._replace(scheme="postgresql", query=kept))
+        hosts = parts.netloc.rpartition("@")[2] or dict(query).get("host", "the local socket")
+        self.shown = f"postgresql://{hosts}{parts.path}"
+        self.unsafe = self.options.get("unsafe", "") in ("1", "true", "yes")
+        self.node = node_name(url)
+
+
+async def connect(address: Address, **settings: str) -> Any:
+    """A connection. Raises StoreUnavailable with the host, the reason and what to do."""
+    try:
+        return await asyncpg.connect(
+            address.dsn,
+            timeout=CONNECT_SECONDS,
+            server_settings=SETTINGS | settings,
+            max_cached_statement_lifetime=0,
+        )
+    except asyncpg.InvalidPasswordError:
+        why = "the password is wrong; correct it in the address, or in the file that PGPASSFILE names"
+    except asyncpg.InvalidAuthorizationSpecificationError as error:
+        why = f"{error}; give a user that may connect, or change pg_hba.conf"
+    except asyncpg.InvalidCatalogNameError as error:
+        why = f"{error}; make it with createdb"
+    except asyncpg.TooManyConnectionsError as error:
+        why = f"{error}; raise max_connections, or use fewer nodes"
+    except asyncpg.TargetServerAttributeNotMatched as error:
+        why = f"{error}; none of its hosts can be written to"
+    except (
+        OSError,
+        TimeoutError,
+        asyncio.CancelledError,
+        asyncpg.PostgresError,
+        asyncpg.InterfaceError,
+    ) as error:
+        if isinstance(error, asyncio.CancelledError):
+            raise
+        why = f"{error or 'no answer came'}; is the server running, and is the address right?"
+    except ValueError as error:
+        why = f"the address cannot be read: {error}"
+    raise StoreUnavailable(f"{address.shown} cannot be reached: {why}")
+
+
+async def examine(db: Any, address: Address) -> None:
+    """Refuse a server that is too old, read-only, or set so that a commit may be lost."""
+    settings = dict(
+        await db.fetch(
+            "SELECT name, setting FROM pg_settings WHERE name IN ('server_version_num', 'fsync', 'synchronous_commit', "
+            "'full_page_writes', 'transaction_read_only')"
+        )
+    )
+    version = int(settings["server_version_num"]) // 10_000
+    if version < VERSION_MIN:
+        raise StoreUnavailable(
+            f"{address.shown} is PostgreSQL {version}; Holdfast needs {VERSION_MIN} or later: upgrade the server"
+        )
+    if await db.fetchval("SELECT pg_is_in_recovery()") or settings["transaction_read_only"] == "on":
+        raise StoreUnavailable(
+            f"{address.shown} can only be read: give the address of the primary, or several hosts with target_session_attrs=read-write"
+        )
+    if settings["synchronous_commit"] == "off":
+        raise StoreUnavailable(
+            f"{address.shown} has synchronous_commit=off, so a crash of the server loses commits that were acknowledged; set it to on "
+            "(ALTER ROLE … SET synchronous_commit = on, or ALTER DATABASE …)"
+        )
+    if "off" in (settings["fsync"], settings["full_page_writes"]) and not address.unsafe:
+        raise StoreUnavailable(
+            f"{address.shown} has fsync or full_page_writes off, so a power cut can destroy it; set both to on, or accept the loss "
+            "of all data with ?unsafe=1 in the address"
+        )
+
+
+async def migrate(db: Any, address: Address) -> None:
+    """Bring the schema up to date. The caller holds MIGRATION_LOCK."""
+    done = await schema_of(db, address)
+    for number, name, script in migrations_with_sums():
+        if number > len(done):
+            async with db.transaction():
+                await db.execute(script)
+                await db.execute("INSERT INTO migration (number, checksum) VALUES ($1, $2)", number, name)
+
+
+def migrations_with_sums() -> list[tuple[int, str, str]]:
+    """(number, checksum, script) of every migration, ascending."""
+    return [
+        (number, hashlib.sha256(script.encode()).hexdigest(), script)
+        for number, script in migrations("postgres")
+    ]
+
+
+async def schema_of(db: Any, address: Address, *, needs_all: bool = False) -> list[int]:
+    """The migrations that the database has. Refused if they are not those of this release."""
+    found = await db.fetch(
+        "SELECT c.relname FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') "
+        "AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e') ORDER BY 1"
+    )
+    tables = [row[0] for row in found]
+    known = migrations_with_sums()
+    if "migration" not in tables or (tables and "journal" not in tables):
+        if tables:
+            raise StoreUnavailable(
+                f"{address.shown} has tables of another program ({', '.join(tables[:3])}); give Holdfast a database of its own, or a "
+                "schema of its own with ?options=-csearch_path%3DNAME"
+            )
+        if needs_all:
+            raise SchemaTooOld(
+                f"{address.shown} has no tables of Holdfast yet; holdfast run or up makes them"
+            )
+        await db.execute(
+            "CREATE TABLE migration (number int PRIMARY KEY, checksum text NOT NULL, "
+            "applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
+        )
+        return []
+    rows = await db.fetch("SELECT number, checksum FROM migration ORDER BY number")
+    if len(rows) > len(known):
+        raise SchemaTooNew(
+            f"{address.shown} was written by a newer release (schema {len(rows)}, this one knows {len(known)}); upgrade holdfast"
+        )
+    for (number, checksum), (_, ours, _) in zip(rows, known, strict=False):
+        if checksum != ours:
+            raise StoreUnavailable(
+                f"{address.shown}: migration {number:03} there is not the one of this release; it was changed, or the database was "
+                "made by a development version"
+            )
+    if needs_all and len(rows) < len(known):
+        raise SchemaTooOld(
+            f"{address.shown} was written by an older release (schema {len(rows)}, this one needs {len(known)}); "
+            "holdfast run brings it up to date"
+        )
+    return [row[0] for row in rows]

@@ -1,0 +1,312 @@
+"""The store on a PostgreSQL database: opens it, and commits batches in their order. Knows no rule of the engine.
+
+One connection writes: batches are collected while the one before is on its way (runtime/door.py), so more connections would
+only make smaller batches. A few others read. A commit is one statement and one round trip (writes.py).
+
+A connection that breaks while a commit is on its way leaves its outcome unknown. The node then connects again and reads how many
+of its commits have landed (`node.committed`). If this one is not among them, it sends the same commit again: the count lets
+only one of the two land, even if the first is still at work. `done` is called once the outcome is known.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any, Final
+
+import asyncpg  # type: ignore[import-untyped]  # it has no stubs
+
+from holdfast.errors import NodeIsOver, StoreGone, StoreUnavailable
+from holdfast.signing import new_key
+from holdfast.store.base import Fenced
+from holdfast.store.batch import Batch
+from holdfast.store.postgres.asking import AWAY, READERS_MAX, meaning, with_limit
+from holdfast.store.postgres.ownership import LEASE_MS, TAKEN_OVER
+from holdfast.store.postgres.place import (
+    CONNECT_SECONDS,
+    MIGRATION_LOCK,
+    SETTINGS,
+    Address,
+    connect,
+    examine,
+    migrate,
+    schema_of,
+)
+from holdfast.store.postgres.reads import PostgresReads
+from holdfast.store.postgres.writes import Writes, lost_firings
+from holdfast.values import RunNo
+
+COMMIT_SECONDS: Final = 30.0  # a commit that takes longer has lost its connection
+AGAIN_SECONDS: Final = 0.05
+AGAIN_SECONDS_MAX: Final = 2.0
+RETRIES: Final = 5  # of a commit that the server took back because of another
+SERIES_REMEMBERED_MAX: Final = 10_000
+FREE_BYTES: Final = 2**62  # of a disk that is another machine's
+
+# The number of a run: milliseconds since 2020, the node, a counter within the millisecond.
+FIRST_MS: Final = 1_577_836_800_000
+NODE_BITS, COUNTER_BITS = 10, 11
+
+log = logging.getLogger("holdfast")
+
+Done = Callable[[BaseException | None], None]
+
+
+class PostgresStore(PostgresReads):
+    def __init__(self, url: str, *, lease_ms: int = LEASE_MS) -> None:
+        super().__init__()
+        self._address = Address(url)
+        self.path = self._address.shown
+        self.node, self.epoch, self.server_key = self._address.node, 0, b""
+        self.lease_ms = lease_ms
+        self._number = 0  # of this node, among those that are alive
+        self._last_no = 0
+        self._committed = 0
+        self._db: Any = None  # the connection that writes
+        self._writes: Writes
+        self._series: dict[tuple[str, str, int], int] = {}
+        self._queue: deque[tuple[Batch, Done]] = deque()
+        self._has_work = asyncio.Event()
+        self._writer: asyncio.Task[None] | None = None
+
+    # --------------------------------------------------------------------------------------- open and close
+
+    async def open(self) -> None:
+        """Bring the database up to date and join its nodes. An elder node of the same name is over."""
+        try:
+            self._db = await connect(self._address)
+            await examine(self._db, self._address)
+            await self._db.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
+            try:
+                await migrate(self._db, self._address)
+                await self._join()
+            finally:
+                await self._db.execute("SELECT pg_advisory_unlock($1)", MIGRATION_LOCK)
+            await self._open_readers()
+        except (*AWAY, asyncpg.PostgresError) as error:
+            await self.close()
+            raise StoreUnavailable(f"{self.path} cannot be opened: {error}") from error
+        except BaseException:
+            await self.close()
+            raise
+        self._writes = Writes(self._sql, self.node, self.epoch)
+        self._writer = asyncio.get_running_loop().create_task(self._write_all())
+
+    async def _join(self) -> None:
+        db, sql, sent = self._db, self._sql, time.monotonic()
+        async with db.transaction():
+            await db.execute(sql["end_namesakes"], self.node)
+            await db.execute(sql["forget_nodes"])
+            self.epoch, number = await db.fetchrow(sql["join_node"], self.node, self.lease_ms)
+            if number is None:
+                raise StoreUnavailable(f"{self.path} has 1,024 nodes already, and cannot have more")
+            await db.execute(sql["gather_tallies"], self.node)
+            await db.execute(sql["add_meta"], "server_key", new_key())
+            self.server_key = await db.fetchval(sql["meta"], "server_key")
+        self._number = number
+        self._lease_is_good(sent)
+
+    async def open_to_read(self, *, any_release: bool = False) -> None:
+        """Read the database while nodes write to it: nothing is migrated or changed."""
+        self._db = await connect(self._address)
+        try:
+            await schema_of(self._db, self._address, needs_all=True)
+            self.server_key = await self._db.fetchval(self._sql["meta"], "server_key") or b""
+            await self._open_readers()
+        except AWAY as error:
+            raise meaning(error, "read") from error
+        finally:
+            await self._db.close(timeout=1)
+            self._db = None
+
+    async def _open_readers(self) -> None:
+        self._pool = await asyncpg.create_pool(
+            self._address.dsn,
+            min_size=1,
+            max_size=READERS_MAX,
+            timeout=CONNECT_SECONDS,
+            server_settings=SETTINGS,
+            max_cached_statement_lifetime=0,
+        )
+
+    async def close(self) -> None:
+        if self._writer is not None:
+            self._queue.append((Batch(), lambda _: None))
+            self._has_work.set()
+            self._writer.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._writer
+            self._writer = None
+            with suppress(*AWAY, asyncpg.PostgresError):
+                await with_limit(self._db.execute(self._sql["leave"], self.epoch), 2.0)
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Let the connections go where no caller waits for that, as after a crash."""
+        if self._writer is not None:
+            self._writer.cancel()
+            self._writer = None
+        if self._db is not None:
+            self._db.terminate()
+            self._db = None
+        if self._pool is not None:
+            self._pool.terminate()
+            self._pool = None
+
+    def was_touched(self) -> bool:
+        return False
+
+    def problem(self) -> StoreGone | None:
+        """A server checks its own files."""
+        return None
+
+    def condemn(self, why: str) -> StoreGone:
+        return StoreGone(why)
+
+    def file_check(self) -> NoCheck:
+        return NoCheck()
+
+    def free_bytes(self) -> int:
+        return FREE_BYTES
+
+    # ---------------------------------------------------------------------------------------------- writing
+
+    def next_no(self) -> RunNo:
+        """Numbers follow the time of creation, and no two nodes give out the same. No other node is asked."""
+        ms = int(time.time() * 1000) - FIRST_MS
+        no = ms << (NODE_BITS + COUNTER_BITS) | self._number << COUNTER_BITS
+        last = self._last_no
+        if no <= last:  # within one millisecond, or the clock was set back
+            no = last + 1
+            if not no % (1 << COUNTER_BITS):  # the counter is full: the next millisecond is begun
+                no = (last >> (NODE_BITS + COUNTER_BITS)) + 1 << (NODE_BITS + COUNTER_BITS)
+                no |= self._number << COUNTER_BITS
+        self._last_no = no
+        return RunNo(no)
+
+    def submit(self, batch: Batch, done: Done) -> None:
+        self._queue.append((batch, done))
+        self._has_work.set()
+
+    async def _write_all(self) -> None:
+        while True:
+            await self._has_work.wait()
+            while self._queue:
+                batch, done = self._queue.popleft()
+                error = await self._commit(batch)
+                try:
+                    done(error)
+                except Exception:  # what follows a commit must not stop the next one
+                    log.exception("what follows a commit failed")
+            self._has_work.clear()
+
+    async def _commit(self, batch: Batch) -> BaseException | None:
+        """The outcome of a commit. Every exception is an outcome."""
+        number, delay, is_sent = self._committed + 1, AGAIN_SECONDS, False
+        retries = RETRIES
+        while True:
+            try:
+                if self._db is None or self._db.is_closed():
+                    self._db = await connect(self._address)
+                    await examine(self._db, self._address)  # a server that was put in the place of the other
+                if is_sent and await self._has_landed(number):
+                    break
+                await self._name_series(batch)
+                is_sent = True
+                await with_limit(self._send(batch, number), COMMIT_SECONDS)
+                break
+            except asyncio.CancelledError:
+                raise
+            except ValueError as error:  # the driver cannot send a value of the batch
+                return error
+            except (
+                asyncpg.DeadlockDetectedError,
+                asyncpg.SerializationError,
+                asyncpg.LockNotAvailableError,
+            ) as error:
+                retries -= 1
+                if not retries:
+                    return StoreUnavailable(f"the database cannot be written now: {error}")
+            except (*AWAY, StoreUnavailable) as error:
+                self._drop_connection()
+                if not is_sent:
+                    return meaning(error, "written")
+                log.warning("the outcome of a commit is unknown; asking the database: %s", error)
+                await asyncio.sleep(delay)
+                delay = min(2 * delay, AGAIN_SECONDS_MAX)
+            except Exception as error:
+                try:
+                    return await self._meaning(error, batch, number)
+                except (*AWAY, StoreUnavailable) as second:
+                    self._drop_connection()
+                    return meaning(second, "written")
+        self._committed = number
+        return None
+
+    def _drop_connection(self) -> None:
+        if self._db is not None:
+            self._db.terminate()
+            self._db = None
+
+    async def _send(self, batch: Batch, number: int) -> None:
+        if batch.has_rest and self._writes.is_in_turn(batch):
+            async with self._db.transaction():
+                await self._writes.in_turn(self._db, batch, number)
+        else:
+            text, args = self._writes.composed(batch, number)
+            await self._db.fetch(text, *args)
+
+    async def _has_landed(self, number: int) -> bool:
+        """Raises NodeIsOver if the commit has not landed, and never will."""
+        state = await self._db.fetchrow(self._sql["is_alive"], self.epoch)
+        if state is not None and state[1] == number:
+            return True
+        if state is None or not state[0]:
+            raise NodeIsOver(TAKEN_OVER)
+        return False
+
+    async def _name_series(self, batch: Batch) -> None:
+        for new in batch.new_runs.values():
+            key = (new.tenant, new.workflow, new.number or 0)
+            known = self._series.get(key)
+            if known is None:
+                if len(self._series) >= SERIES_REMEMBERED_MAX:
+                    self._series.clear()
+                known = self._series[key] = await self._db.fetchval(self._sql["series_of"], *key)
+            new.series = known
+
+    async def _meaning(self, error: BaseException, batch: Batch, number: int) -> BaseException:
+        """What a failure means to the committer: this node is over, or fenced off, or a bug in Holdfast."""
+        db, sql = self._db, self._sql
+        if isinstance(error, asyncpg.DivisionByZeroError):
+            state = await db.fetchrow(sql["is_alive"], self.epoch)
+            if state is None or not state[0]:
+                return NodeIsOver(TAKEN_OVER)
+            if state[1] != number - 1:
+                return NodeIsOver("commits of this node are counted wrong; it can write nothing more")
+        if (
+            isinstance(error, asyncpg.DivisionByZeroError | asyncpg.CardinalityViolationError)
+            and batch.firings
+        ):
+            return Fenced([], await lost_firings(db, sql, batch.firings))
+        if isinstance(error, asyncpg.UniqueViolationError):
+            asked = [row[0] for row in batch.rows], [row[1] for row in batch.rows]
+            if taken := [row[0] for row in await db.fetch(sql["taken_runs"], *asked)]:
+                return Fenced(taken)
+        return error
+
+
+class NoCheck:
+    """A server checks its own pages."""
+
+    has_begun = True
+
+    def run(self) -> str:
+        return ""
+
+    def stop(self) -> None:
+        pass

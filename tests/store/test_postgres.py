@@ -1,0 +1,271 @@
+"""The store on a real PostgreSQL server: the common suite, and what only PostgreSQL has."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+from urllib.parse import urlsplit
+
+import pytest
+
+from holdfast.errors import NodeIsOver, SchemaTooNew, StoreUnavailable
+from holdfast.store.postgres.store import PostgresStore
+from holdfast.values import RunNo
+from tests.postgres import Proxy, Server
+from tests.store.conformance import StoreConformance
+from tests.store.conformance.batches import (
+    T0,
+    Open,
+    appended,
+    asks,
+    change,
+    changed,
+    commit,
+    due_runs,
+    feed_of,
+    left_runs,
+    mail,
+    outcome_of,
+    posted,
+    row,
+    rows_of,
+    started,
+)
+
+pytestmark = pytest.mark.anyio
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def database(postgres_server: Server) -> str:
+    return await postgres_server.clean_database()
+
+
+@pytest.fixture
+async def store_factory(database: str) -> AsyncIterator[Open]:
+    opened: list[PostgresStore] = []
+
+    async def open_again() -> PostgresStore:
+        store = PostgresStore(database)
+        opened.append(store)
+        await store.open()
+        return store
+
+    yield open_again
+    for store in opened:
+        await store.close()
+
+
+class TestPostgres(StoreConformance):
+    """Every promise of a store, on a server."""
+
+
+# --------------------------------------------------------------------------------- which databases are refused
+
+
+async def refusal(url: str) -> str:
+    store = PostgresStore(url)
+    with pytest.raises((StoreUnavailable, SchemaTooNew)) as refused:
+        await store.open()
+    return str(refused.value)
+
+
+async def test_a_server_that_does_not_answer_is_named_without_the_password() -> None:
+    said = await refusal("postgresql://ada:hunter2@127.0.0.1:1/holdfast")
+    assert "127.0.0.1:1" in said and "is the server running" in said and "hunter2" not in said
+
+
+async def test_a_database_that_does_not_exist_is_refused_with_what_to_do(postgres_server: Server) -> None:
+    assert "createdb" in await refusal(postgres_server.address("no_such_database"))
+
+
+async def test_the_tables_of_another_program_are_left_alone(postgres_server: Server) -> None:
+    url = await postgres_server.new_database(empty=True)
+    await postgres_server.execute("CREATE TABLE orders (id int)", url)
+    assert "tables of another program (orders)" in await refusal(url)
+
+
+async def test_a_newer_schema_is_refused(postgres_server: Server) -> None:
+    url = await postgres_server.new_database()
+    await postgres_server.execute("INSERT INTO migration (number, checksum) VALUES (999, '')", url)
+    assert "upgrade holdfast" in await refusal(url)
+
+
+async def test_a_migration_that_was_changed_is_refused_by_its_number(postgres_server: Server) -> None:
+    url = await postgres_server.new_database()
+    await postgres_server.execute("UPDATE migration SET checksum = 'x'", url)
+    assert "migration 001" in await refusal(url)
+
+
+async def test_a_database_that_does_not_wait_for_the_disk_is_refused(postgres_server: Server) -> None:
+    url = await postgres_server.new_database()
+    name = urlsplit(url).path[1:]
+    await postgres_server.execute(f"ALTER DATABASE {name} SET synchronous_commit = off")
+    assert "synchronous_commit=off" in await refusal(url)
+
+
+async def test_a_server_without_fsync_is_refused_unless_the_loss_is_accepted(postgres_server: Server) -> None:
+    url = await postgres_server.new_database()
+    assert "unsafe=1" in await refusal(url.removesuffix("&unsafe=1"))
+
+
+async def test_a_database_that_can_only_be_read_is_refused(postgres_server: Server) -> None:
+    url = await postgres_server.new_database()
+    name = urlsplit(url).path[1:]
+    await postgres_server.execute(f"ALTER DATABASE {name} SET default_transaction_read_only = on")
+    assert "can only be read" in await refusal(url)
+
+
+# --------------------------------------------------------------------------------------- connections that break
+
+
+@pytest.fixture
+async def proxy(database: str, tmp_path: Path) -> AsyncIterator[Proxy]:
+    async with Proxy(database, tmp_path) as between:
+        yield between
+
+
+@pytest.fixture
+async def far(proxy: Proxy) -> AsyncIterator[PostgresStore]:
+    """A store behind the proxy."""
+    store = PostgresStore(proxy.url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.mark.parametrize("times", [1, 3])
+async def test_a_commit_whose_answer_is_lost_lands_once(far: PostgresStore, proxy: Proxy, times: int) -> None:
+    await commit(far, started(1))
+    proxy.swallows = times
+    await commit(far, appended(row(1, 2)))
+    assert proxy.swallows == 0
+    await commit(far, appended(row(1, 3)))
+    assert await rows_of(far, 1) == {1: [1, 2, 3]}
+
+
+async def test_a_commit_in_several_statements_whose_answer_is_lost_lands_once(
+    far: PostgresStore, proxy: Proxy
+) -> None:
+    await commit(far, started(1, 2))
+    for lost in range(1, 9):
+        batch = appended(row(1, 1 + lost))
+        batch.keys += [asks(1, key=str(lost)), asks(2, key=str(lost))]
+        proxy.swallows = 1
+        await commit(far, batch)
+        assert [verdict[2] for verdict in batch.verdicts] == ["granted", "held"]
+    assert await rows_of(far, 1) == {1: list(range(1, 10))}
+
+
+async def test_a_commit_on_a_connection_that_was_cut_is_sent_on_a_new_one(
+    far: PostgresStore, proxy: Proxy
+) -> None:
+    await commit(far, started(1))
+    proxy.cut()
+    await commit(far, appended(row(1, 2)))
+    assert await rows_of(far, 1) == {1: [1, 2]}
+
+
+async def test_while_no_connection_can_be_made_a_commit_is_refused_or_waits_and_never_lands_twice(
+    far: PostgresStore, proxy: Proxy
+) -> None:
+    await commit(far, started(1))
+    proxy.refuses = True
+    proxy.cut()
+    told = outcome_of(far, appended(row(1, 2)))
+    with pytest.raises(StoreUnavailable):
+        await far.run_by_no(RunNo(1))
+    proxy.refuses = False
+    if await told is not None:
+        assert isinstance(told.result(), StoreUnavailable)
+        await commit(far, appended(row(1, 2)))
+    assert await rows_of(far, 1) == {1: [1, 2]}
+
+
+async def test_a_node_that_was_taken_over_while_its_answer_was_lost_does_not_send_again(
+    far: PostgresStore, proxy: Proxy, store_factory: Open
+) -> None:
+    await commit(far, started(1))
+    proxy.is_hole = True
+    told = outcome_of(far, appended(row(1, 2)))
+    younger = await store_factory()
+    proxy.is_hole = False
+    proxy.cut()
+    assert isinstance(await told, NodeIsOver)
+    assert await rows_of(younger, 1) == {1: [1]}
+
+
+# -------------------------------------------------------------------------------------------------- many nodes
+
+
+async def test_rows_are_shown_in_the_order_of_commits_and_not_of_their_numbers(
+    store_factory: Open, database: str, postgres_server: Server
+) -> None:
+    store = await store_factory()
+    slow = await postgres_server.connect(database)
+    await slow.execute("BEGIN")
+    await slow.execute(
+        "INSERT INTO journal (run, seq, epoch, at, kind, body) VALUES (9, 1, 0, 0, 'step_succeeded', '[1]')"
+    )
+    await commit(store, started(1))
+    assert await feed_of(store) == []  # the row of the older transaction may still come before it
+    await slow.execute("COMMIT")
+    await slow.close()
+    assert [each.no for each in await feed_of(store)] == [1]
+    assert await store.rows_after(store.cursor("0")) == 2
+
+
+async def test_numbers_of_two_nodes_differ_and_follow_the_time(database: str) -> None:
+    stores = [PostgresStore(f"{database}&node={name}") for name in "ab"]
+    for store in stores:
+        await store.open()
+    given = [store.next_no() for _ in range(5_000) for store in stores]
+    assert len(set(given)) == len(given)
+    for store, mine in zip(stores, (given[::2], given[1::2]), strict=True):
+        assert mine == sorted(mine)
+        await store.close()
+
+
+async def test_of_two_living_nodes_neither_claims_what_the_other_drives_or_has_claimed(database: str) -> None:
+    one, other = [PostgresStore(f"{database}&node={name}") for name in "ab"]
+    await one.open()
+    await other.open()
+    await commit(one, started(1))
+    await commit(one, started(2, status="waiting", owned=False, wake_at=T0))
+    assert await left_runs(other) == [] and await other.claim_run(RunNo(1)) is None
+    assert await due_runs(one, T0) == [2]
+    assert await due_runs(other, T0) == [] and await other.claim_run(RunNo(2)) is None
+    await one.close()  # released by its end
+    assert await left_runs(other) == [1] and await due_runs(other, T0) == [2]
+    await other.close()
+
+
+async def test_a_run_that_is_released_while_a_letter_is_posted_is_due_at_once(database: str) -> None:
+    owner, poster = [PostgresStore(f"{database}&node={name}") for name in "ab"]
+    await owner.open()
+    await poster.open()
+    await commit(owner, started(1))
+    await commit(poster, posted(mail(1, "a")))
+    await commit(owner, changed(1, change("waiting", owned=False, wake_at=T0 + 10**9)))
+    assert await due_runs(poster, T0 + 1) == [1]
+    await owner.close()
+    await poster.close()
+
+
+async def test_a_node_whose_lease_expired_is_over_once_another_has_noticed(database: str) -> None:
+    slow, quick = PostgresStore(f"{database}&node=a", lease_ms=1), PostgresStore(f"{database}&node=b")
+    await slow.open()
+    await quick.open()
+    await commit(slow, started(1))
+    while not await left_runs(quick):
+        await quick.declare()
+    assert not slow.trusts_lease()
+    assert isinstance(await outcome_of(slow, appended(row(1, 2))), NodeIsOver)
+    with pytest.raises(NodeIsOver):
+        await slow.renew()
+    await slow.close()
+    await quick.close()

@@ -77,7 +77,8 @@ def place(tmp_path: Path) -> Place:
 
 
 async def rows(scheduler: SinkScheduler, name: str = "s") -> list[LedgerRow]:
-    return (await scheduler.store.ledger(DEFAULT_TENANT, name, None, 100))[::-1]
+    # All of them: ten rows a second are added, so that on a busy machine the row looked for may not be among the last hundred.
+    return (await scheduler.store.ledger(DEFAULT_TENANT, name, None, 100_000))[::-1]
 
 
 async def until(found: Callable[[], Awaitable[bool]]) -> None:

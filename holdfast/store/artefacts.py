@@ -1,7 +1,7 @@
 """Artefacts: files by their sha256 in a folder beside the database. Knows no runs and no steps.
 
-A file is on disk, and so is its name, before anything that names it is committed; so a row never names what a power cut
-took away. Files that no row refers to are deleted after a day.
+A file and its directory entry are synced before a row that refers to the file is committed, so a power cut cannot leave a row
+without its file. Files that no row refers to are deleted after a day.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ from holdfast.values import DEFAULT_TENANT, Millis
 SCHEME: Final = "artefact://sha256/"
 PIECE_BYTES: Final = 1024 * 1024
 PATH_CHARS_SHOWN: Final = 200  # of a path in an error
-TENANT: Final = "tenant-"  # the folder of a tenant, before its name
-DIVIDED: Final = ".by-tenant"  # says that the files of older releases lie in the folders of their tenants
-GRACE_SECONDS: Final = 24 * 3600  # how long a file that nothing names is left alone
+TENANT: Final = "tenant-"  # prefix of the folder of a tenant
+DIVIDED: Final = ".by-tenant"  # marks that files of older releases were moved to their tenants
+GRACE_SECONDS: Final = 24 * 3600  # how long a file without a reference is kept
 
 _NAMED = re.compile(re.escape(SCHEME.encode()) + rb"([0-9a-f]{64})")
 _URI = re.compile(re.escape(SCHEME) + r"([0-9a-f]{64})\Z")
 
 
 def named_in(text: bytes) -> set[str]:
-    """The sha256 of every artefact that a JSON text names."""
+    """The sha256 of every artefact that a JSON text refers to."""
     return {found.decode() for found in _NAMED.findall(text)} if text.find(SCHEME.encode()) >= 0 else set()
 
 
@@ -45,15 +45,15 @@ class ArtefactError(Exception):
 
 
 class Artefacts:
-    """Those of one tenant: each has a folder of its own, so that the hash of another tenant's file leads nowhere.
+    """The artefacts of one tenant. Each tenant has its own folder, so the hash of another tenant's file finds nothing.
 
-    Those of `default` lie in the folder itself, where older releases put the files of everybody.
+    The artefacts of `default` are in the folder itself, where older releases stored the files of all tenants.
     """
 
     def __init__(self, folder: Path, roots: Roots | None = None) -> None:
         self.folder = folder
         self._roots = roots or Roots()
-        self._naming = threading.Lock()  # a file is not swept in the moment in which it is stored anew
+        self._naming = threading.Lock()  # keeps a file from being deleted while it is stored again
         self._others: dict[str, Artefacts] = {}
 
     def of(self, tenant: str) -> Artefacts:
@@ -67,12 +67,12 @@ class Artefacts:
 
     @property
     def is_undivided(self) -> bool:
-        """Is this the folder of an older release, which kept the files of all tenants in one place?"""
+        """Return whether this is the folder of an older release, which stored the files of all tenants together."""
         return self.folder.is_dir() and not (self.folder / DIVIDED).exists()
 
     def divide(self, made: Iterable[tuple[str, str, bool]]) -> None:
-        """Move the files of other tenants, which older releases kept in one folder with those of `default`, to their own:
-        tenant, sha256, and whether `default` made the same."""
+        """Move the files of other tenants out of the folder of `default`, where older releases stored them. `made` lists tenant,
+        sha256, and whether `default` has the same file."""
         if not self.is_undivided:
             return
         moved, folders = set(), {self.folder}
@@ -84,17 +84,17 @@ class Artefacts:
                 os.link(source, target)
             if not is_shared:
                 moved.add(source)
-        for folder in folders:  # a power cut must not find a file without any name
+        for folder in folders:  # so that a power cut cannot leave a file without a directory entry
             sync(folder)
-        for source in moved:  # after all were linked: several tenants may have made the same
+        for source in moved:  # after all links are made: several tenants may have the same file
             source.unlink(missing_ok=True)
         os.close(create(self.folder / DIVIDED))
 
     def keep(
         self, entries: Any, job_id: str, workdir: Path | None, *, from_outside: bool = False
     ) -> tuple[list[Any], list[tuple[str, int]]]:
-        """Store what file_refs name; the entries with their addresses, and (sha256, size) of what was stored. Who answers
-        from outside brings files along: to name one of this machine would be to read it."""
+        """Store the files of file_refs. Return the entries with their addresses, and (sha256, size) of the stored files. With
+        `from_outside`, an entry must contain its file: a path would let the sender read files of this machine."""
         if not isinstance(entries, list) or len(entries) > limits.now.file_refs_max:
             raise ArtefactError(
                 f"file_refs must be a list of at most {limits.now.file_refs_max:,} entries ({limits.met('file_refs_max')})"
@@ -105,7 +105,7 @@ class Artefacts:
             if not isinstance(entry, dict):
                 raise ArtefactError(f"{where} must be an object with `path`, `inline_b64` or `uri`")
             if entry.get("uri") is not None:
-                kept.append(entry)  # it is somewhere already
+                kept.append(entry)  # the file is stored already
                 continue
             if from_outside and "path" in entry:
                 raise ArtefactError(
@@ -171,7 +171,7 @@ class Artefacts:
         sync(target.parent)
 
     def path(self, uri: str) -> Path:
-        """The file behind an address; not to be written to."""
+        """The file behind an address. Callers must not write to it."""
         found = _URI.match(uri)
         if found is None:
             raise ArtefactError(f"{uri!r} is not an artefact URI; expected {SCHEME}<64 hex digits>")
@@ -186,16 +186,16 @@ class Artefacts:
         return self.folder / sha256[:2] / sha256
 
     def shelves(self) -> list[str]:
-        """The parts that can be swept one after another: folders that end in the first two digits of what lies there."""
+        """The folders that can be cleaned one by one. Each is named by the first two digits of the hashes in it."""
         folders = (*self.folder.glob("[0-9a-f][0-9a-f]"), *self.folder.glob(f"{TENANT}*/[0-9a-f][0-9a-f]"))
         return sorted(str(path.relative_to(self.folder)) for path in folders)
 
     def sweep(self, shelf: str, named: Collection[str], now: Millis) -> int:
-        """Remove the files of a shelf that nothing names and that are older than a day; how many there were."""
+        """Delete the files of a shelf that are older than a day and not in `named`. Return how many were deleted."""
         return self._remove((path for path in self.folder.glob(f"{shelf}/*") if path.name not in named), now)
 
     def sweep_unfinished(self, now: Millis) -> int:
-        """The same for what a process that ended in the midst of storing left behind."""
+        """Delete the temporary files of processes that ended while they stored a file."""
         return self._remove((*self.folder.glob(".new-*"), *self.folder.glob(f"{TENANT}*/.new-*")), now)
 
     def _remove(self, paths: Iterable[Path], now: Millis) -> int:

@@ -1,4 +1,4 @@
-"""Files that only their owner may read, whatever the umask, and what else is done to the files of a database.
+"""Creates files that only their owner may read, whatever the umask, and handles the companion files of a database.
 
 Knows names and rights. Does not know what the files contain.
 """
@@ -26,12 +26,12 @@ FOLDERS: Final = (".artefacts", ".work")
 
 
 def in_the_way(database: str) -> str:
-    """Why the files beside a database cannot be used: something else has the name of one of them. Empty if they can.
+    """Explain why the companion files of a database cannot be used: one of their names belongs to something else. Empty if they can.
 
-    To open a FIFO would wait for a writer; a link would let another file be overwritten.
+    Opening a FIFO would wait for a writer, and through a link another file could be overwritten.
     """
     for name in (f"{database}{end}" for end in COMPANIONS):
-        with contextlib.suppress(FileNotFoundError, PermissionError):  # opening it says who may not, and why
+        with contextlib.suppress(FileNotFoundError, PermissionError):  # opening the file reports the reason
             if not stat.S_ISREG(os.lstat(name).st_mode):
                 return (
                     f"{name} is not a regular file, but Holdfast keeps a file of its own there; move it away"
@@ -48,14 +48,14 @@ def file_of(database: str) -> str:
 
 
 def create(path: str | Path) -> int:
-    """A new file that only its owner may read, open to be written; raises FileExistsError where one is."""
+    """Create a file that only its owner may read, and return it open for writing. Raise FileExistsError if it exists."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
     os.fchmod(fd, FILE_MODE)  # a umask may take rights from the owner too
     return fd
 
 
 def create_folder(path: Path) -> None:
-    """A folder that only its owner may enter, unless there is one; so are the folders on the way that are missing."""
+    """Create a folder that only its owner may enter, with its missing parent folders, unless it exists."""
     if not path.parent.exists():
         create_folder(path.parent)
     with contextlib.suppress(FileExistsError):
@@ -63,7 +63,7 @@ def create_folder(path: Path) -> None:
 
 
 def claim(database: str) -> None:
-    """Make the database, if it is not there, and take the rights to it and its companions from everyone but the owner."""
+    """Create the database file if it is missing, and remove the rights of other users to it and its companion files."""
     if not os.path.lexists(database):
         with contextlib.suppress(FileExistsError):
             os.close(create(database))
@@ -104,7 +104,7 @@ def tighten_tree(folder: Path) -> None:
 
 
 def sync(path: str | Path) -> None:
-    """Bring a file, or the names in a folder, to the disk."""
+    """Sync a file, or the directory entries of a folder, to disk."""
     fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(fd)
@@ -113,12 +113,12 @@ def sync(path: str | Path) -> None:
 
 
 def is_regular(path: str) -> bool:
-    """Is it a regular file, or nothing yet? A device must be neither opened nor given other rights."""
+    """Return whether this is a regular file or does not exist. A device must not be opened, nor its rights changed."""
     return os.path.isfile(path) or not os.path.exists(path)
 
 
 def log_of(database: str) -> str:
-    """The log beside a database, if it has anything in it; else empty."""
+    """The path of the WAL of a database, or empty if there is no WAL or nothing in it."""
     path = f"{database}-wal"
     return path if os.path.exists(path) and os.path.getsize(path) else ""
 

@@ -1,7 +1,7 @@
-"""The lock of a database file: one engine process at a time, and where that process can be reached.
+"""The lock of a database file: one engine process at a time, and the address of that process.
 
-The lock is the kernel's and ends with the process, however that ends. It only tells a second engine that the file is in
-use; what makes a stale engine harmless is the epoch that every commit reads.
+The kernel holds the lock and releases it when the process ends, even by a crash. The lock only keeps a second engine from opening
+the file; a stale engine is stopped by the epoch, which every commit checks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from holdfast.store.files import FILE_MODE, NOT_REGULAR, in_the_way, is_regular,
 
 log = logging.getLogger("holdfast")
 
-TRIES: Final = 100  # for the lock that another command has for a moment
+TRIES: Final = 100  # while another command holds the lock for a moment
 AGAIN_SECS: Final = 0.05
 READS_OF_LOCKS: Final = 3  # of the kernel's list of locks
 
@@ -56,7 +56,7 @@ class Lock:
         self.free()
 
     async def take_soon(self) -> None:
-        """Take the lock; a command has it for a moment only, a process that answers may have it for long and is not waited for."""
+        """Take the lock. Wait for a command, which holds it for a moment only, but not for a process that can be reached."""
         for _ in range(TRIES):
             try:
                 return self.take()
@@ -87,7 +87,7 @@ class Lock:
 
     def _take(self) -> None:
         self._fd = _locked(self.path, lambda: _in_use(self.database, read_lock(self.path)))
-        if sys.platform == "linux":  # elsewhere such a lock would stand in the way of SQLite's own
+        if sys.platform == "linux":  # on other systems it would conflict with SQLite's own locks
             self._lock_database()
         for name in other_names(self.database):
             if os.path.exists(f"{name}-wal"):
@@ -110,8 +110,8 @@ class Lock:
         return said
 
     def _lock_database(self) -> None:
-        """Where the file has one name, the lock file alone decides: an operator may delete that to take a database from a
-        process that hangs, which the epoch makes harmless."""
+        """Lock the database file itself. Raise DatabaseInUse if another process holds it under another name. If the file has one name,
+        only the lock file counts: an operator may delete it to take the database from a hanging process, which the epoch stops."""
         try:
             self._database_fd = _locked(
                 self.database, lambda: _in_use(self.database, holder_of(self.database))
@@ -122,7 +122,7 @@ class Lock:
             log.warning("%s is taken over from a process that still has it open", self.database)
 
     def free(self) -> None:
-        """To be called when the database is closed: to close another descriptor of it would free SQLite's locks."""
+        """Release the lock. Call it after the database is closed: closing a second descriptor would release SQLite's locks."""
         if self.socket is not None:
             self.socket.close()
         if self._database_fd >= 0:
@@ -136,7 +136,7 @@ class Lock:
 
 
 def _locked(path: str, in_use: Callable[[], DatabaseInUse]) -> int:
-    """The file, made if it is not there, and locked for this process."""
+    """Open the file, create it if it is missing, and lock it for this process."""
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, FILE_MODE)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -164,7 +164,7 @@ def read_lock(path: str) -> dict[str, object]:
     """The process that holds the lock: pid, address and socket if it has them; empty if the file names none."""
     try:
         if not is_regular(path):
-            return {}  # to open a FIFO would wait for a writer
+            return {}  # opening a FIFO would wait for a writer
         with open(path, "rb") as file:
             found: dict[str, object] = msgspec.json.decode(file.read() or b"{}", type=dict[str, object])
             return found
@@ -173,8 +173,8 @@ def read_lock(path: str) -> dict[str, object]:
 
 
 def holder_of(database: str) -> dict[str, object]:
-    """The process that has a file now, under any of its names, without asking for the lock: empty if none has it, whatever a
-    killed process left written."""
+    """The process that holds a file now, under any of its names. Does not take the lock. Empty if no process holds it, even if a
+    killed process left its id in the lock file."""
     for name in (database, *other_names(database)):
         holder = read_lock(f"{name}.lock")
         if holder and _is_locked(f"{name}.lock", holder.get("pid")):
@@ -183,7 +183,7 @@ def holder_of(database: str) -> dict[str, object]:
 
 
 def _is_listed(number: str) -> bool:
-    with open("/proc/locks", encoding="ascii") as locks:  # where the kernel tells (Linux)
+    with open("/proc/locks", encoding="ascii") as locks:  # Linux only
         return any("FLOCK" in line and line.split()[5].endswith(f":{number}") for line in locks)
 
 
@@ -222,7 +222,7 @@ def _way_out(holder: dict[str, object]) -> str:
 
 
 def _filesystem_of(folder: str) -> str:
-    """The type of the file system that a folder is on, where the machine tells (Linux)."""
+    """The type of the file system of a folder; known on Linux only."""
     best, kind = "", ""
     try:
         with open("/proc/self/mounts", encoding="utf-8", errors="replace") as mounts:

@@ -1,7 +1,7 @@
-"""Folders that tools may hand files out of: the work folder of the attempt, and those that the operator lists.
+"""Folders that tools may return files from: the work folder of the attempt, and the folders that the operator lists.
 
-Knows which folders and files must never be handed out, and how to open a file so that links, special files and races
-lead nowhere else. Does not know what becomes of the file.
+Knows which folders and files a tool must never return, and how to open a file so that links, special files and races
+cannot lead to another file. Does not know how the file is used.
 """
 
 from __future__ import annotations
@@ -16,25 +16,25 @@ from typing import BinaryIO, Final
 
 from holdfast.errors import HoldfastError
 
-# What the kernel shows there is the server's own memory, environment and open files.
+# These expose the server's own memory, environment and open files.
 KERNEL_FOLDERS: Final = (Path("/proc"), Path("/sys"), Path("/dev"))
 FOLDER_FLAGS: Final = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-# Without O_NONBLOCK, a pipe put in place of the file in the last moment would block the thread for ever.
+# Without O_NONBLOCK, opening a pipe that replaced the file at the last moment would block the thread forever.
 FILE_FLAGS: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class RootRefused(HoldfastError, ValueError):
-    """A folder of `artefact_roots` that files cannot be taken from."""
+    """A folder in `artefact_roots` that cannot be used."""
 
     code = "artefact_root_refused"
 
 
 class FileRefused(Exception):
-    """A file that is not handed out; the message says why."""
+    """A file that a tool may not return; the message says why."""
 
 
 class Protected:
-    """What is never handed out: the database with all that lies beside it under its name, the settings, the tools."""
+    """The files that a tool may never return: the database and its companion files, the settings, the tools."""
 
     def __init__(self, database: Path | None = None, others: Iterable[tuple[str, Path]] = ()) -> None:
         self._databases = (
@@ -57,7 +57,7 @@ class Protected:
                 )
 
     def __contains__(self, found: os.stat_result) -> bool:
-        """Is this one of the files, whatever name it was found under?"""
+        """Return whether this is one of the protected files, under whatever name it was opened."""
         for path in self._files(also_in_folders=found.st_nlink > 1):
             with contextlib.suppress(OSError):  # removed in the meantime
                 if os.path.samestat(found, os.stat(path)):
@@ -94,7 +94,7 @@ class Roots:
             raise FileRefused("its path is not text that can name a file") from None
         if "\0" in path:
             raise FileRefused("its path has a NUL in it")
-        # The folder itself is not resolved: a tool may have put a link in its place.
+        # The folder itself is not resolved: a tool may have replaced it with a link.
         own = None if workdir is None else workdir.parent.resolve() / workdir.name
         roots = self._roots if own is None else (own, *self._roots)
         bases = (Path.cwd(), *self._roots) if own is None else (own,)
@@ -110,7 +110,7 @@ class Roots:
         return self._open(*place)
 
     def _open(self, root: str, below: str) -> BinaryIO:
-        """Step by step from the folder, following no link: what was resolved before may have changed since."""
+        """Open the path one folder at a time without following links, because it may have changed since it was resolved."""
         *folders, name = Path(below).parts or ("",)
         if not name:
             raise FileRefused("it is a folder, not a file")
@@ -120,8 +120,8 @@ class Roots:
                 inner = os.open(folder, FOLDER_FLAGS, dir_fd=at)
                 os.close(at)
                 at = inner
-            # Looked at before it is opened: opening a device can do something, and closing the database's file would
-            # take SQLite's locks away.
+            # Checked before it is opened: opening a device can have side effects, and closing the database file would
+            # release SQLite's locks.
             self._refuse(os.stat(name, dir_fd=at, follow_symlinks=False))
             fd = os.open(name, FILE_FLAGS, dir_fd=at)
         finally:
@@ -144,7 +144,7 @@ class Roots:
 
 
 def _place(path: Path, roots: Iterable[Path]) -> tuple[str, str] | None:
-    """The root that a path leads into once links are followed, and the rest of the way."""
+    """Return the root that contains a path after links are resolved, and the path below that root."""
     real = Path(os.path.realpath(path))
     root = next((root for root in roots if real.is_relative_to(root)), None)
     return None if root is None else (str(root), str(real.relative_to(root)))

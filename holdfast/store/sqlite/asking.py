@@ -25,7 +25,7 @@ MEND: Final = "Stop the server, keep a copy of the files, run holdfast doctor, a
 
 APART_BYTES: Final = 1024 * 1024  # an answer over this is read in a thread
 
-# A store that fails in one of these ways may work again, and none of them is the fault of a batch or a run.
+# Errors that may be temporary. None of them is caused by a batch or a run.
 AWAY: Final = (
     apsw.FullError,
     apsw.IOError,
@@ -59,7 +59,7 @@ def _translated(method: Any) -> Any:
 
 
 def errors_in_our_words(cls: type[Asked]) -> type[Asked]:
-    """Make every question raise StoreUnavailable where SQLite says that the file cannot be read."""
+    """Make every query raise StoreUnavailable if SQLite reports that the file cannot be read."""
     inherited = [vars(base) for base in reversed(cls.__mro__)]
     for name, method in [item for found in inherited for item in found.items()]:
         if inspect.iscoroutinefunction(method):
@@ -100,13 +100,14 @@ class Asking:
     # ------------------------------------------------------------------------------------------------- a look
 
     def _ask(self, name: str, args: Any = ()) -> apsw.Cursor:
-        """The answer, to be read before the next question: a cursor for each would cost as much as a short answer."""
+        """Return the rows, which must be read before the next query: all queries share one cursor, because a new one costs as much as
+        a short query."""
         if self._ending is None:
             self._begin_look()
         return self._reader.execute(self._sql[name], args)
 
     def _ask_all(self, name: str) -> apsw.Cursor:
-        """The same for an answer that is read bit by bit, with other questions between."""
+        """Return rows that can be read one by one with other queries in between."""
         if self._ending is None:
             self._begin_look()
         return self._read.execute(self._sql[name])
@@ -116,8 +117,8 @@ class Asking:
         return None if row is None else kind(*row)
 
     async def _first(self, name: str, args: Any) -> Any:
-        """The first row of an answer that may be large. Reading 25 MiB takes up to 100 ms, so it is done on a connection and a
-        thread of its own. Where that fails, the loop reads it, and finds out why."""
+        """Return the first row, which may be large. Reading 25 MiB takes up to 100 ms, so a large row is read in a thread with its own
+        connection. If that fails, the loop reads the row, and raises if it cannot."""
         if (self._ask(f"{name}_bytes", args).get or 0) > APART_BYTES:
             with suppress(apsw.Error, RuntimeError):  # or no thread can be started
                 read = asyncio.get_running_loop().run_in_executor(None, self._first_apart, name, args)
@@ -131,7 +132,7 @@ class Asking:
             return next(iter(db.execute(self._sql[name], args)), None)
 
     def _begin_look(self) -> None:
-        """Within `still`, or where no loop runs that would end it, there is none to begin."""
+        """Begin the snapshot of this turn of the loop, unless `still` has one open or no loop runs that would end it."""
         try:
             loop = asyncio.get_running_loop()
         except RuntimeError:
@@ -144,12 +145,12 @@ class Asking:
         if self._ending is not None:
             self._ending.cancel()
             self._ending = None
-            if not self._read.get_autocommit():  # a question that failed may have ended it
+            if not self._read.get_autocommit():  # a failed query may have ended the transaction
                 self._reader.execute("ROLLBACK")
 
     @asynccontextmanager
     async def still(self) -> AsyncIterator[None]:
-        """What is read within is of one moment, however much is written meanwhile."""
+        """All reads inside this context see one snapshot, whatever is committed meanwhile."""
         self._end_look()
         self._read.execute("BEGIN")
         try:
@@ -163,6 +164,6 @@ class Asking:
 
 
 def _is_cut(error: BaseException) -> bool:
-    """Pages that SQLite knows of are not there."""
+    """Return whether the file is shorter than SQLite expects: pages are missing."""
     codes = (apsw.SQLITE_IOERR_SHORT_READ, apsw.SQLITE_IOERR_CORRUPTFS)
     return getattr(error, "extendedresult", 0) in codes

@@ -1,4 +1,4 @@
-"""How far a database was committed, written down beside it: `<database>.mark`.
+"""The file `<database>.mark`: up to which position commits of a database were acknowledged.
 
 Database and WAL do not show that commits at the end of the WAL are missing: SQLite ignores incomplete ones. The mark
 is written after each commit that appends to a journal, without a sync, so it is never ahead of what was synced. Holds the
@@ -42,7 +42,7 @@ class Mark:
 
 
 def read_mark(database: str) -> Marked | None:
-    """What is written down for a database, if it can be read and is meant for this very file."""
+    """Read the mark of a database. None if it cannot be read, or belongs to another file."""
     try:
         with open(_path(database), "rb") as file:
             pos, inode = map(int, file.read(2 * DIGITS + 1).split())
@@ -53,13 +53,13 @@ def read_mark(database: str) -> Marked | None:
 
 
 def forget_mark(database: str) -> None:
-    """Take what the database has now for all that there was."""
+    """Delete the mark, so that the current content of the database counts as complete."""
     if os.path.exists(_path(database)):
         os.unlink(_path(database))
 
 
 def lost(database: str, acknowledged: Cursor | None, end: Cursor) -> str:
-    """What is wrong if commits were acknowledged up to a position and the journal ends at another; empty if nothing is."""
+    """Describe the acknowledged commits that the journal lacks; empty if it has all of them."""
     if acknowledged is None or acknowledged <= end:
         return ""
     return (

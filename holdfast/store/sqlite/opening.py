@@ -1,4 +1,4 @@
-"""Opening a SQLite file to read it: is it a database, one of this release, and is all of it there?"""
+"""Opens a SQLite file to read it. Checks that it is a database of this release, and that its WAL is not missing."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ STATEMENTS_KEPT: Final = (
 BUSY_MS: Final = 5_000  # how long opening waits for another writer
 MAGIC: Final = b"SQLite format 3\0"
 LOGS_AT: Final = (
-    18  # in the header of a database: whether it has a log, or a rollback journal as a backup has
+    18  # offset in the database header: whether the file uses a WAL, or a rollback journal as a backup does
 )
 HAS_NO_LOG: Final = 1
 
@@ -35,7 +35,9 @@ class Opening(Asking):
             self.path, flags=access | apsw.SQLITE_OPEN_URI, statementcachesize=STATEMENTS_KEPT
         )
         db.set_busy_timeout(BUSY_MS)
-        db.config(apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1)  # else many a statement is planned anew for each value
+        db.config(
+            apsw.SQLITE_DBCONFIG_ENABLE_QPSG, 1
+        )  # else SQLite plans many statements again for each value
         db.pragma("trusted_schema", False)
         db.pragma("foreign_keys", True)
         return db
@@ -48,7 +50,7 @@ class Opening(Asking):
         self.open_file_to_read(any_release=any_release)
 
     def open_file_to_read(self, *, any_release: bool = False) -> None:
-        """The same where no event loop runs."""
+        """Open the file to read it, without an event loop."""
         if not os.path.exists(self.path):
             raise NotFound(f"there is no database {self.path}; holdfast run makes it, --db names another")
         try:
@@ -63,19 +65,19 @@ class Opening(Asking):
         if found < newest and not any_release:
             self._read.close()
             if why := lost(self.path, self.acknowledged(), RowNumber(0)):
-                raise StoreDamaged(why)  # the WAL that brought it up to date is not there
+                raise StoreDamaged(why)  # the WAL with the migrations is missing
             raise SchemaTooOld(
                 f"{self.path} was written by an older release (schema {found}, this one needs {newest}); "
                 "holdfast run brings it up to date"
             )
 
     def _read_server_key(self) -> None:
-        """The cursors of a file are those of its server. A file whose key is lost can still be examined."""
+        """Read the key that seals the cursors of this server. A file without a key can still be examined."""
         key = self._value(self._read, "read_server_key")
         self.server_key = key if isinstance(key, bytes) else b""
 
     def _recognise(self) -> None:
-        """Refuse a file that is no database, or that has the log of another beside it, before anything is changed."""
+        """Refuse a file that is not a database, or that has the WAL of another database beside it, before anything is changed."""
         if not is_regular(self._file):
             raise StoreUnavailable(NOT_REGULAR.format(path=self.path))
         if obstacle := in_the_way(os.path.realpath(self._file)):
@@ -87,19 +89,19 @@ class Opening(Asking):
             )
         if not (log_file := log_of(self._file)):
             return
-        if not header:  # SQLite would delete the log, with all that was committed to it
+        if not header:  # SQLite would delete the WAL and the commits in it
             raise StoreUnavailable(
                 f"{self.path} is not there, but its log {log_file} is, with commits in it. Put the database back beside it; "
                 "to start with a new database, move the log elsewhere first"
             )
-        if header[LOGS_AT] == HAS_NO_LOG:  # SQLite would write the log into it all the same
+        if header[LOGS_AT] == HAS_NO_LOG:  # SQLite would write the WAL into the file nevertheless
             raise StoreUnavailable(
                 f"{self.path} is a backup, and {log_file} is the log of the database that was here before. To use the "
                 f"backup, move the log and {self.path}-shm elsewhere first"
             )
 
     def _refuse_file_without_log(self, db: apsw.Connection) -> None:
-        """A database that was moved or linked, while its log stayed beside its former name, lacks the last commits."""
+        """Refuse a database that was moved or linked without its WAL: it lacks the last commits."""
         if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get:
             return
         former, name = db.execute(self._sql["read_place_name"]).get, db.filename
@@ -113,7 +115,7 @@ class Opening(Asking):
             )
 
     def _schema(self, db: apsw.Connection) -> int:
-        """The number of the newest migration that the file has seen; refused if it is not a file for this release."""
+        """Return the number of the last migration applied to the file. Raise if this release cannot use the file."""
         known = bool(db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get)
         if not known and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get:
             raise StoreUnavailable(f"{self.path} is a database of something else; give a file of its own")

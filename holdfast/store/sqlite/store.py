@@ -1,9 +1,9 @@
-"""The store on one SQLite file: opens it, and commits batches, on a thread of its own if it must. Knows no rule of the engine.
+"""The store on one SQLite file: opens the file and commits batches, on a separate thread where needed. Knows no rule of the engine.
 
-One connection writes, on one thread at a time. With `shares_loop`, as in a server, that is a thread of its own always: while the
-disk syncs quickly the event loop waits for it, which costs less than being called back, but for WAIT_SECONDS at most, so a disk
-that hangs stops commits and nothing else. Without, the loop itself commits while the disk syncs quickly: it has nothing else
-to answer, and the two hops take a fifth of such a sync. Another connection reads, on the loop (asking.py). WAL and
+One connection writes, on one thread at a time. With `shares_loop`, as in a server, this is always a separate thread. While the
+disk syncs quickly, the event loop waits for that thread, because a callback would cost more; it waits at most WAIT_SECONDS, so a
+disk that hangs blocks commits and nothing else. Without `shares_loop`, the loop commits by itself while the disk syncs quickly: it
+has no other requests to serve, and the two thread switches would add a fifth. A second connection reads, on the loop (asking.py). WAL and
 `synchronous=FULL`: what `submit` reports as done survives a power cut.
 """
 
@@ -37,14 +37,14 @@ from holdfast.store.statements import owed
 from holdfast.values import RunNo
 
 QUICK_SECONDS: Final = (
-    0.005  # while syncing takes longer than this on average, the loop does not wait for a commit
+    0.005  # the loop does not wait for commits while a sync takes longer than this on average
 )
 WAIT_SECONDS: Final = (
-    0.01  # the longest that the loop waits for one: there may be several in one of its turns
+    0.01  # the longest that the loop waits for one commit: one turn of the loop may have several
 )
-WAL_BYTES: Final = 4 * 1024 * 1024  # grown beforehand: a commit then changes no file size
+WAL_BYTES: Final = 4 * 1024 * 1024  # allocated in advance: a commit then changes no file size
 CHECKPOINT_PAGES: Final = 1_000
-BUSY_MS_LATER: Final = 50  # how long a commit waits: the committer retries, and no other caller is held up
+BUSY_MS_LATER: Final = 50  # how long a commit waits for another writer; the committer retries, so that other callers are not blocked
 
 log = logging.getLogger("holdfast")
 
@@ -63,30 +63,30 @@ class SqliteStore(SqliteUpkeep):
         name: str = "",
     ) -> None:
         super().__init__(path)
-        self.name = name or path  # what the operator calls it, which may be a link
+        self.name = name or path  # the name that the operator uses; may be a symbolic link
         self.node, self.durability, self.threads, self.shares_loop = node, durability, threads, shares_loop
         self.server_key = b""
         self._last_no = 0
         self._sync_seconds = 0.0
-        self._at_work = 0  # batches on their way that the loop does not wait for
+        self._at_work = 0  # batches in progress that the loop does not wait for
         self._wal_pages = 0
         self._work: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._write: apsw.Connection
-        self._writer: apsw.Cursor  # of what begins and ends every commit
+        self._writer: apsw.Cursor  # executes the statements that begin and end a commit
         self._place: Place
         self._mark: Mark
-        self._last_pos = 0  # that the last commit wrote; 0 if it appended to no journal
+        self._last_pos = 0  # the newest journal position of the last commit; 0 if it wrote none
         self._writes: Writes
 
     # --------------------------------------------------------------------------------------- open and close
 
     async def open(self) -> None:
-        """Bring the file up to date and make it ours: from here on, no process with an older epoch can commit."""
+        """Migrate the file and claim it: from now on, no process with an older epoch can commit."""
         self.open_file()
 
     def open_file(self) -> None:
-        """The same where no event loop runs."""
+        """Open the file without an event loop."""
         try:
             self._open()
         except apsw.Error as error:
@@ -109,7 +109,7 @@ class SqliteStore(SqliteUpkeep):
             self.server_key = self._value(self._write, "read_server_key")
             is_moved, is_copy = self._note_place()
         self._writes = Writes(self._write, self._sql, self.node, self.epoch)
-        if is_moved:  # written into the file now: it has to say so if it is opened without its log
+        if is_moved:  # so that the new name is known even without the WAL
             self._write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         self._read_with(self._connect())
         self._last_no = self._value(self._read, "last_no")
@@ -129,7 +129,7 @@ class SqliteStore(SqliteUpkeep):
         self._begin_mark(is_copy=is_copy)
 
     def _start_writer(self) -> None:
-        """Now, and not with the first slow commit: then there might be no thread left to have."""
+        """Start the writer thread when the store opens: at the first slow commit the process may be out of threads."""
         self._thread = threading.Thread(target=self._run, name="holdfast-writer", daemon=True)
         try:
             self._thread.start()
@@ -141,7 +141,8 @@ class SqliteStore(SqliteUpkeep):
             ) from error
 
     def _note_place(self) -> tuple[bool, bool]:
-        """Has the file another name than last time? And is it a copy of another, which may be in use? Then say so."""
+        """Return whether the file has another name than when it was last opened, and whether it is a copy of another database. Log a
+        warning for a copy, because the original may be in use."""
         name = self._write.filename
         is_moved = self._value(self._write, "read_place_name") != name
         if is_moved:
@@ -154,7 +155,7 @@ class SqliteStore(SqliteUpkeep):
         return is_moved, is_copy
 
     def _begin_mark(self, *, is_copy: bool) -> None:
-        """A copy that was put in the place of a database is behind it, as was meant."""
+        """Begin to record the acknowledged position. A restored copy has older commits on purpose, so an earlier mark is ignored."""
         end = RowNumber(int(self._value(self._read, "last_pos")))
         marked = None if is_copy else read_mark(self._file)
         acknowledged = end if marked is None else marked.upto
@@ -169,26 +170,26 @@ class SqliteStore(SqliteUpkeep):
         self.close_file()
 
     def abandon(self) -> None:
-        """Let the file go where no caller waits for that, as after a crash."""
+        """Close the file when no caller waits for it, as after a crash."""
         self.close_file()
 
     def close_file(self) -> None:
-        """The same as `close` where no event loop runs."""
+        """Close the file without an event loop."""
         if self._thread is not None:
             self._work.put(None)
             self._thread.join()
             self._thread = None
         self._end_look()
         self._read.close()
-        if self.epoch:  # else it was opened to be read
+        if self.epoch:  # otherwise it was opened only to read
             is_sound = self._place.close()
             self._mark.close()
             self._write.close()
             if is_sound and not os.path.exists(self._place.log_path):
-                forget_mark(self._file)  # all is in the file
+                forget_mark(self._file)  # the file has every commit
 
     def was_touched(self) -> bool:
-        """May another program have written to the file since this was last asked?"""
+        """Return whether another program may have written to the file since the last call."""
         was, self._place.was_touched = self._place.was_touched, False
         return was
 
@@ -198,8 +199,8 @@ class SqliteStore(SqliteUpkeep):
         return self._place.problem(self._read)
 
     def condemn(self, why: str, db: apsw.Connection | None = None) -> StoreDamaged:
-        """Write nothing more to a database that is damaged; where its files were tampered with, that is the reason. The
-        connection is the one that the calling thread may use."""
+        """Stop writing to a damaged database. If its files were tampered with, that is given as the reason. `db` is the
+        connection that the calling thread may use."""
         found = self._place.problem(db or self._read)
         return self._place.condemn(str(found) if isinstance(found, StoreDamaged) else why)
 
@@ -209,7 +210,7 @@ class SqliteStore(SqliteUpkeep):
         db.pragma("synchronous", "NORMAL" if self.durability == "relaxed" else "FULL")
         if sys.platform == "darwin":
             db.pragma("fullfsync", True)
-        db.wal_autocheckpoint(0)  # it would swallow a failed sync; see _checkpoint
+        db.wal_autocheckpoint(0)  # an automatic checkpoint would hide a failed sync; see _checkpoint
 
     def _migrate(self) -> None:
         done = self._schema(self._write)
@@ -220,11 +221,11 @@ class SqliteStore(SqliteUpkeep):
             with self._write:
                 self._write.execute(script)
                 self._write.execute(self._sql["set_schema_version"], (number,))
-        if scripts:  # a database that loses its WAL still says what it is
+        if scripts:  # so that the schema version is known even if the WAL is lost
             self._write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
 
     def _keep_copy(self, schema: int) -> None:
-        """The file as an older release left it, beside it, before anything of it is changed: the way back."""
+        """Copy the file of an older release before it is migrated, so that the operator can return to that release."""
         kept = f"{self._write.filename}.schema-{schema:03}"
         partial = f"{kept}.partial"
         if os.path.exists(partial):
@@ -237,7 +238,7 @@ class SqliteStore(SqliteUpkeep):
             self._read.close()
 
     def _grow_wal(self) -> None:
-        """Zeros behind the last frame are no frames: SQLite passes over them and later writes in their place."""
+        """Extend the WAL with zeros. SQLite ignores zeros after the last frame and overwrites them later."""
         name = self._write.filename_wal
         if not name or not os.path.exists(name):
             return
@@ -254,8 +255,10 @@ class SqliteStore(SqliteUpkeep):
         return RunNo(self._last_no)
 
     def submit(self, batch: Batch, done: Done) -> None:
-        self._end_look()  # else it would keep the log from being moved into the file
-        is_quick = self._sync_seconds < QUICK_SECONDS and not batch.forgotten  # a run has any number of rows
+        self._end_look()  # an open snapshot would keep the WAL from being checkpointed
+        is_quick = (
+            self._sync_seconds < QUICK_SECONDS and not batch.forgotten
+        )  # a run may have any number of rows
         may_wait = is_quick and not self._at_work
         if not self.threads or (may_wait and not self.shares_loop):
             return done(self._try(batch))
@@ -276,7 +279,7 @@ class SqliteStore(SqliteUpkeep):
     def _run(self) -> None:
         while (work := self._work.get()) is not None:
             work()
-            work = None  # what it has written may be large, and the next work may come late
+            work = None  # frees a batch that may be large before the thread waits for the next one
 
     def _write_one(self, commit: _Commit) -> None:
         commit.error = self._try(commit.batch)
@@ -288,7 +291,7 @@ class SqliteStore(SqliteUpkeep):
             self._place.check_before_commit()
             if self._wal_pages > CHECKPOINT_PAGES:
                 self._place.check()
-                self._checkpoint()  # before it: a reader sees all that is in the log now, and holds none of it back
+                self._checkpoint()  # before the commit: readers then see everything that is in the WAL now, so none of it is kept back
             self._commit(batch)
             self._place.check_after_commit()
             self._mark.note(self._last_pos)
@@ -305,7 +308,7 @@ class SqliteStore(SqliteUpkeep):
         return apsw.SQLITE_OK
 
     def _checkpoint(self) -> None:
-        """Move the log into the file. Whatever stops that may pass, and what was committed stands; only a failed sync is final."""
+        """Move the WAL into the file. Errors are temporary and lose no commit, except for a failed sync, which is fatal."""
         try:
             self._write.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
         except apsw.Error as error:
@@ -316,7 +319,7 @@ class SqliteStore(SqliteUpkeep):
 
     def _commit(self, batch: Batch) -> None:
         db, execute = self._write, self._writer.execute
-        if not db.get_autocommit():  # the last one failed, and so did taking it back
+        if not db.get_autocommit():  # the last commit failed, and so did its rollback
             execute("ROLLBACK")
         execute("BEGIN IMMEDIATE")
         try:
@@ -343,7 +346,7 @@ class SqliteStore(SqliteUpkeep):
 
 
 class _Commit:
-    """One batch on its way through the writer's thread. `error` is its outcome once `is_over` can be acquired."""
+    """One batch on the writer thread. `error` is its outcome once `is_over` can be acquired."""
 
     __slots__ = ("batch", "error", "is_over")
 
@@ -355,5 +358,5 @@ class _Commit:
 
 
 def _call(loop: asyncio.AbstractEventLoop, finish: Callable[[], None]) -> None:
-    with suppress(RuntimeError):  # the loop is closed: no caller is left
+    with suppress(RuntimeError):  # the loop is closed, so no caller waits
         loop.call_soon_threadsafe(finish)

@@ -20,9 +20,9 @@ from holdfast.store.sqlite.reads import SqliteReads
 from holdfast.store.statements import schema
 from holdfast.values import RunNo
 
-NO_PLACE: Final = 0  # no file has this inode: a backup is a copy wherever it lies
+NO_PLACE: Final = 0  # no file has this inode, so a backup is recognised as a copy wherever it is
 OPERATIONS_PER_LOOK: Final = (
-    10_000  # of SQLite's machine: some milliseconds until a check that is stopped ends
+    10_000  # SQLite instructions between two looks at the stop flag: a check stops within a few milliseconds
 )
 
 
@@ -32,7 +32,7 @@ class SqliteUpkeep(SqliteReads):
         return _unsound(self._read)
 
     def missing_parts(self) -> list[str]:
-        """What the file lacks of the schema of this release: tables, indexes, and what is said of the file as a whole."""
+        """The parts of this release's schema that the file lacks: tables, indexes, and rows about the file as a whole."""
         with closing(apsw.Connection(":memory:")) as new:
             new.execute(schema("sqlite"))
             wanted = set(new.execute(self._sql["parts_of_schema"]))
@@ -45,11 +45,11 @@ class SqliteUpkeep(SqliteReads):
         return [f"meta says nothing usable of {key!r}" for (key,) in self._ask("unusable_meta")]
 
     def definitions(self) -> Iterator[tuple[str, str, str, str | None]]:
-        """Every definition: name, hash, text, and the hashes of those that it names."""
+        """Every definition: name, hash, text, and the hashes of the definitions that it refers to."""
         yield from self._ask_all("every_definition")
 
     def every_schedule(self) -> Iterator[tuple[str, str, str, str | None]]:
-        """Every schedule, with each of its cursors: tenant, id, definition, and how far it has come."""
+        """Every schedule with each of its cursors: tenant, id, definition, cursor."""
         yield from self._ask_all("every_schedule")
 
     def checks(self) -> list[str]:
@@ -57,7 +57,7 @@ class SqliteUpkeep(SqliteReads):
         return [name for name in self._sql if name.startswith("check_")]
 
     def check(self, name: str) -> list[str]:
-        """What one of them finds, in words."""
+        """The violations that one of these queries finds, as sentences."""
         return [str(line) for (line,) in self._ask(name)]
 
     def newest(self, limit: int) -> list[RunRow]:
@@ -69,11 +69,11 @@ class SqliteUpkeep(SqliteReads):
         return [no for (no,) in self._ask("open_runs")]
 
     def lost(self, acknowledged: Cursor | None) -> str:
-        """What is wrong if commits up to a position were acknowledged; empty if nothing is."""
+        """Describe the commits that are lost if commits up to this position were acknowledged; empty if none are."""
         return lost(self.path, acknowledged, self.feed_end_now())
 
     def accept_loss(self) -> None:
-        """Take what the database has now for all that there was. The caller has the lock."""
+        """Accept the current content of the database as complete, although commits are lost. The caller holds the lock."""
         forget_mark(self._file)
 
     def file_check(self) -> FileCheck:
@@ -99,16 +99,16 @@ class SqliteUpkeep(SqliteReads):
         return int(self._ask("read_epoch").get)
 
     def is_copied(self) -> bool:
-        """Was this database last opened in another file?"""
+        """Return whether this database was last opened as another file."""
         return self._ask("read_place").get not in (None, os.stat(self._file).st_ino)
 
     def schema(self) -> int:
         return self._schema(self._read)
 
     def copy_to(self, path: str, *, as_copy: bool = False) -> None:
-        """The whole file as it is at one moment, into a new one, which is checked and on disk when this returns.
+        """Copy a snapshot of the file to a new file, which is checked and on disk when this returns.
 
-        With `as_copy`, what the original gave out to prove itself by is not good for the new one.
+        With `as_copy`, the copy gets its own server key, so it does not accept tokens that the original has issued.
         """
         try:
             os.close(create(path))
@@ -123,7 +123,7 @@ class SqliteUpkeep(SqliteReads):
                 wrong = _unsound(copy)
         except apsw.Error as error:
             why = str(error)
-            if why == "not an error":  # what closing a copy says that could not be written
+            if why == "not an error":  # the message of SQLite when it closes a copy that could not be written
                 why = "there is no room for it, or it cannot be written"
             raise StoreUnavailable(f"{self.path} cannot be copied to {path}: {why}") from error
         if wrong:
@@ -137,14 +137,14 @@ class SqliteUpkeep(SqliteReads):
 
 
 class FileCheck:
-    """A check of every page, on a connection and a thread of its own."""
+    """A check of every page. It uses its own connection and is meant to run in a thread."""
 
     def __init__(self, path: str) -> None:
         self._path = path
         self.has_begun = self._is_stopped = False
 
     def run(self) -> str:
-        """What is wrong with the first pages that are damaged; empty if none is, or if it was stopped."""
+        """Describe the first damaged pages; empty if there are none, or if the check was stopped."""
         self.has_begun = True
         try:
             with closing(apsw.Connection(self._path, flags=apsw.SQLITE_OPEN_READONLY)) as db:
@@ -155,7 +155,7 @@ class FileCheck:
         except (apsw.CorruptError, apsw.NotADBError) as error:
             found = [str(error)]
         except apsw.Error:
-            return ""  # it cannot be read now: commits and reads find that out
+            return ""  # the file cannot be read now; commits and reads will report it
         wrong = "; ".join(found)
         return "" if self._is_stopped or wrong == "ok" else f"{self._path} is damaged: {wrong}. {MEND}"
 

@@ -18,6 +18,9 @@ from typing import Any, Final, NamedTuple
 import apsw
 
 from holdfast import Holdfast, tool
+from holdfast.store.beats import MINUTE_MS, STARTED, end_beat
+from holdfast.values import Millis
+from holdfast.views.pulse import added_up_before
 
 Spec = dict[str, Any]
 
@@ -144,6 +147,7 @@ def move_originals(db: apsw.Connection, before: int) -> None:
     db.execute("UPDATE run SET created_at = created_at - ?1, finished_at = finished_at - ?1", (by,))
     db.execute("UPDATE journal SET at = at - ?", (by,))
     db.execute('UPDATE "wait" SET since = since - ?', (by,))
+    db.execute("UPDATE pulse SET minute = minute - ?", (by // MINUTE_MS,))
 
 
 class Copies:
@@ -153,6 +157,8 @@ class Copies:
         self._db, self._templates, self._random = db, templates, random.Random(seed)
         self._weights = [one.share for one in templates]
         self._tally: Counter[tuple[int, str]] = Counter()
+        self._beats: Counter[tuple[int, int, int]] = Counter()
+        self._by_hour_before = added_up_before(Millis(int(time.time() * 1000)))
         self._columns = list(templates[0].run)
 
     def write(self, first: int, times: list[int]) -> None:
@@ -182,6 +188,9 @@ class Copies:
         ended = made["finished_at"]
         took = None if ended is None else ended - made["created_at"]
         self._tally[made["series"], made["status"]] += 1
+        self._beats[made["series"], self._minute(at), STARTED] += 1
+        if took is not None:
+            self._beats[made["series"], self._minute(at + took), end_beat(made["status"], took)] += 1
         changed = {
             "no": no,
             "id": str(
@@ -197,6 +206,10 @@ class Copies:
             "finished_at": None if took is None else at + took,
         }
         return [changed.get(name, made[name]) for name in self._columns]
+
+    def _minute(self, at: int) -> int:
+        minute = at // MINUTE_MS
+        return minute if minute >= self._by_hour_before else minute - minute % 60
 
     def _journal(self, pairs: list[tuple[int, int, Template]]) -> Iterator[tuple[Any, ...]]:
         for no, start, one in pairs:
@@ -215,6 +228,11 @@ class Copies:
                 " ON CONFLICT (series, status) DO UPDATE SET runs = runs + ?3",
                 (series, status, runs),
             )
+        self._db.executemany(
+            "INSERT INTO pulse (series, minute, beat, runs) VALUES (?1, ?2, ?3, ?4)"
+            " ON CONFLICT (series, minute, beat) DO UPDATE SET runs = runs + ?4",
+            [(*beat, runs) for beat, runs in self._beats.items()],
+        )
 
 
 def fill(file: str, runs: int) -> None:

@@ -16,8 +16,10 @@ from holdfast.runtime.service import Service
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
+from holdfast.store.beats import MINUTE_MS
 from holdfast.tools.threads import in_thread
 from holdfast.values import DEFAULT_TENANT, Millis
+from holdfast.views.pulse import added_up_before
 
 log = logging.getLogger("holdfast")
 
@@ -28,6 +30,7 @@ RETIRED_MAX: Final = 200  # runs that one commit deletes: other commits wait for
 RETIRED_ROWS_MAX: Final = 10_000  # of these runs together; a longer one goes alone
 KEYS_FORGOTTEN_MAX: Final = 500  # by one commit
 LEDGER_FORGOTTEN_MAX: Final = 500  # by one commit
+PULSE_MINUTES_MAX: Final = 30 * 24 * 60  # before this, minutes were added up long ago
 DAY_MS: Final = 86_400_000
 FOLDED_MAX: Final = 200  # the newest runs, which are folded to check that their rows are right
 DISK_BYTES_MIN: Final = 256 * 1024 * 1024
@@ -86,6 +89,7 @@ class Upkeep(Service):
     async def _tidy(self) -> None:
         try:
             await self._retire()
+            await add_up_pulse(self._committer, self._clock.now())
             await self._by_pieces(lambda: forget_expired(self._store, self._committer, self._clock.now()))
             await self._sweep()
         except StoreUnavailable as error:
@@ -102,6 +106,7 @@ class Upkeep(Service):
             before = Millis(int(self._clock.now() - self._days * DAY_MS))
             await self._by_pieces(lambda: retire(self._store, self._committer, before))
             await self._by_pieces(lambda: forget_ledger(self._store, self._committer, before))
+            await forget_pulse(self._committer, before)
 
     async def _sweep(self) -> None:
         """Delete unused artefacts, one folder at a time, so that few file names are in memory."""
@@ -144,6 +149,19 @@ async def forget_ledger(store: Store, committer: Committer, before: Millis) -> i
         batch.forgotten_ledger.append((before, LEDGER_FORGOTTEN_MAX))
         await committer.commit(batch)
     return count
+
+
+async def add_up_pulse(committer: Committer, now: Millis) -> None:
+    """Add the counts of runs by minute up by hour, once they are old."""
+    before, batch = added_up_before(now), Batch()
+    batch.added_up_pulse.append((before - PULSE_MINUTES_MAX, before))
+    await committer.commit(batch)
+
+
+async def forget_pulse(committer: Committer, before: Millis) -> None:
+    batch = Batch()
+    batch.forgotten_pulse.append((before // MINUTE_MS,))
+    await committer.commit(batch)
 
 
 async def forget_expired(store: Store, committer: Committer, now: Millis) -> int:

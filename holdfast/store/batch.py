@@ -119,6 +119,9 @@ class Batch:
     cleared_failures: Annotated[list[tuple[str, str, str]], Field("clear_failures", alone=True)]
     # Rows of the ledger without a run that were decided before then, so many at most.
     forgotten_ledger: Annotated[list[tuple[Millis, int]], Field("forget_ledger", alone=True)]
+    # Minutes, the first included and the last not, whose counts of runs are added up by hour; and before which they are deleted.
+    added_up_pulse: Annotated[list[tuple[int, int]], Field(alone=True)]
+    forgotten_pulse: Annotated[list[tuple[int]], Field("forget_pulse", alone=True)]
     # Events for runs that other nodes drive; and, by run and dedup, mail whose event this commit appends.
     posted_mail: Annotated[list[NewMail], Field(alone=True)]
     read_mail: Annotated[list[tuple[RunNo, str]], Field("drop_mail", _first, alone=True)]

@@ -1,73 +1,81 @@
 """How runs went over time: how many began and ended in each stretch of it, and how long they took. Writes nothing.
 
-    newest runs of the window, RUNS_MAX at most ──► a bucket for each, by its beginning and by its end
+    counters by minute (the last two days) or hour (before) ──► stretches of equal length
 
-Runs are read and not counted beforehand: a counter for each minute would cost every commit a row, for a picture that few ask for.
-So a window with more runs is answered for its newest part, and says so.
+The counters are kept by the commits that start and end runs, so a picture of a million runs costs as much as one of a hundred.
 """
 
 from __future__ import annotations
 
-import asyncio
+from collections import Counter
 from typing import Final, NamedTuple
 
 from holdfast.store.base import Store
-from holdfast.store.records import RunRow, Wanted
-from holdfast.values import Millis, RunNo
+from holdfast.store.beats import MINUTE_MS, STARTED, end_of
+from holdfast.values import Millis
 
-RUNS_MAX: Final = 10_000  # read for one picture: about 50 ms
-PORTION: Final = 500  # read before other work gets its turn
+HOUR: Final = 60  # minutes
+MINUTES_KEPT: Final = 2 * 24 * HOUR  # counts by minute that are not added up yet
 
 
-class Bucket(NamedTuple):
+class Stretch(NamedTuple):
+    """Runs that began in a stretch of time, and those that ended in it: by status, and by how long they took."""
+
     at: Millis
     started: int
     ended: dict[str, int]
-    took_ms: list[int]  # of the runs that ended, in order
+    took_ms: Counter[int]
 
 
 class Pulse(NamedTuple):
-    buckets: list[Bucket]
-    is_whole: bool  # else only runs since `counted_from` are counted
-    counted_from: Millis
+    start: Millis
+    end: Millis
+    width_ms: int
+    stretches: list[Stretch]
 
 
 async def pulse(
-    store: Store, tenant: str, workflow: str | None, start: Millis, bucket_ms: int, buckets: int
+    store: Store, tenant: str, workflow: str | None, start: Millis, end: Millis, most: int, now: Millis
 ) -> Pulse:
-    """Counts the runs that were created in a window: each where it began, and where it ended if that is in the window too."""
-    found = [Bucket(Millis(start + n * bucket_ms), 0, {}, []) for n in range(buckets)]
-    rows, is_whole = await _rows(store, tenant, workflow, start, Millis(start + buckets * bucket_ms))
-    for row in rows:
-        began = (row.created_at - start) // bucket_ms
-        if 0 <= began < buckets:
-            found[began] = found[began]._replace(started=found[began].started + 1)
-        if row.finished_at is None or not 0 <= (ended := (row.finished_at - start) // bucket_ms) < buckets:
-            continue
-        found[ended].ended[row.status] = found[ended].ended.get(row.status, 0) + 1
-        found[ended].took_ms.append(row.finished_at - row.created_at)
-    for bucket in found:
-        bucket.took_ms.sort()
-    return Pulse(found, is_whole, start if is_whole or not rows else rows[-1].created_at)
+    """Count runs in at most so many stretches. These begin and end at whole minutes, or at whole hours if the first is older than
+    MINUTES_KEPT; the last one includes the end."""
+    unit = 1 if start // MINUTE_MS >= added_up_before(now) else HOUR
+    unit_ms = unit * MINUTE_MS
+    last = -(-end // unit_ms)
+    first = last - max(1, round((end - start) / unit_ms))
+    width = -(-(last - first) // most)
+    last = first + -(-(last - first) // width) * width
+    count = (last - first) // width
+    started, ended = [0] * count, [dict[str, int]() for _ in range(count)]
+    took = [Counter[int]() for _ in range(count)]
+    for n, beat, runs in await store.pulse(tenant, workflow, first * unit, last * unit, width * unit):
+        if beat == STARTED:
+            started[n] += runs
+        else:
+            how = end_of(beat)
+            ended[n][how.status] = ended[n].get(how.status, 0) + runs
+            took[n][how.took_ms] += runs
+    width_ms = width * unit_ms
+    at = [Millis(first * unit_ms + n * width_ms) for n in range(count)]
+    return Pulse(
+        Millis(first * unit_ms),
+        Millis(last * unit_ms),
+        width_ms,
+        [Stretch(*one) for one in zip(at, started, ended, took, strict=True)],
+    )
 
 
-async def _rows(
-    store: Store, tenant: str, workflow: str | None, start: Millis, end: Millis
-) -> tuple[list[RunRow], bool]:
-    """The newest runs of the window, and whether these are all."""
-    wanted = Wanted(workflow=workflow, above=RunNo(await store.number_at(start) - 1))
-    before: RunNo | None = await store.number_at(end)
-    rows: list[RunRow] = []
-    while len(rows) < RUNS_MAX:
-        part = await store.list_runs(tenant, before, PORTION, wanted)
-        rows += part.rows
-        if part.below is None:
-            return rows, True
-        before = part.below
-        await asyncio.sleep(0)
-    return rows, False
+def added_up_before(now: Millis) -> int:
+    """The minute before which counts are added up by hour."""
+    minute = now // MINUTE_MS - MINUTES_KEPT
+    return minute - minute % HOUR
 
 
-def share(took_ms: list[int], part: float) -> int | None:
+def share(took_ms: Counter[int], part: float) -> int | None:
     """The time within which this part of the runs ended; None without any."""
-    return took_ms[min(len(took_ms) - 1, int(len(took_ms) * part))] if took_ms else None
+    left = int(took_ms.total() * part)
+    for took in sorted(took_ms):
+        left -= took_ms[took]
+        if left < 0:
+            return took
+    return max(took_ms, default=None)

@@ -269,9 +269,9 @@ class Queries:
         return found
 
     async def pulse(
-        self, tenant: str, workflow: str | None, start: Millis, bucket_ms: int, buckets: int
+        self, tenant: str, workflow: str | None, start: Millis, end: Millis, most: int, now: Millis
     ) -> Pulse:
-        return await pulse(self.store, tenant, workflow, start, bucket_ms, buckets)
+        return await pulse(self.store, tenant, workflow, start, end, most, now)
 
     async def version_of_run(self, tenant: str, run_id: str) -> str:
         return (await self._row(tenant, run_id)).version

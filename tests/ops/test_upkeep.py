@@ -181,6 +181,25 @@ async def test_a_run_goes_in_the_hour_in_which_it_becomes_too_old(tmp_path: Path
 
 
 @by_hand
+async def test_counts_of_runs_by_minute_are_added_up_after_two_days_and_go_with_the_retention(
+    tmp_path: Path,
+) -> None:
+    def minutes() -> list[tuple[int, int]]:
+        return rows(tmp_path, "SELECT minute % 60, runs FROM pulse WHERE beat = 0")
+
+    async with kept(tmp_path) as engine:
+        for _ in range(3):
+            await finished(engine, 1)
+            await clock().advance(90)
+        assert len(minutes()) == 3
+        await clock().advance(2 * DAY + 2 * AGAIN_SECONDS)
+        assert sum(runs for _, runs in minutes()) == 3
+        assert {minute for minute, _ in minutes()} == {0}
+        await clock().advance(30 * DAY)
+        assert minutes() == []
+
+
+@by_hand
 async def test_open_runs_are_never_too_old(tmp_path: Path) -> None:
     async with kept(tmp_path) as engine:
         run = await engine.begin("name: n\nsteps: [{id: s, tool: endless}]")

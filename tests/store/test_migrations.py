@@ -149,6 +149,24 @@ async def test_runs_labels_and_published_workflows_of_an_older_file_are_listed(e
     assert re.fullmatch(r"flow-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", flow_id)
 
 
+async def test_the_runs_of_an_older_file_are_counted_over_time_as_they_would_have_been(
+    engine: TestEngine,
+) -> None:
+    engine.fake_tool("work", side_effect=lambda x: x)
+    hf = await engine.open()
+    for seconds in (0.003, 1, 1.024, 59.999, 600, 40_000):
+        run = await hf.start(SPEC)
+        await engine.advance(seconds=seconds)
+        await hf.cancel(run.id)
+    engine.close()
+    counted = read(engine.file, "SELECT * FROM pulse")
+    assert sum(runs for *_, runs in counted) == 12
+    as_of(17, engine.file)
+    await engine.open()
+    engine.close()
+    assert read(engine.file, "SELECT * FROM pulse") == counted
+
+
 async def test_the_next_release_of_a_workflow_of_an_older_file_is_the_second(engine: TestEngine) -> None:
     engine.fake_tool("work", side_effect=lambda x: x)
     hf = await engine.open()

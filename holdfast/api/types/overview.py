@@ -51,7 +51,7 @@ class Counts(msgspec.Struct, frozen=True):
 
 
 class PulseQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The last 24 hours without `from` and `to`. `from` and `to` are times of creation."""
+    """The last 24 hours without `from` and `to`; at most so many `buckets`."""
 
     from_: Time | None = msgspec.field(default=None, name="from")
     to: Time | None = None
@@ -60,7 +60,8 @@ class PulseQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class PulseTotal(msgspec.Struct, frozen=True):
-    """`p50_ms` and `p95_ms` are of the runs that ended, from their creation; null if none did."""
+    """Runs that were created, and runs that ended, by status. `p50_ms` and `p95_ms` are of those that ended, from their creation, right
+    to 6 %; null if none did."""
 
     started: int
     completed: int
@@ -76,16 +77,14 @@ class PulseBucket(PulseTotal, frozen=True):
 
 
 class Pulse(msgspec.Struct, frozen=True):
-    """Runs that were created from `from` to `to`, by time. Of a window with more than 10,000 of them the newest are counted: then
-    `is_whole` is false, and `counted_from` says since when."""
+    """All runs of a time, those that were deleted since included. Buckets are whole minutes, or whole hours if the first one is more
+    than two days old, so `from` and `to` may differ from what was asked."""
 
     from_: str = msgspec.field(name="from")
     to: str
     bucket_ms: int
     items: list[PulseBucket]
     total: PulseTotal
-    is_whole: bool
-    counted_from: str
 
 
 WaitKind = Literal["approval", "signal", "callback", "condition", "key"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -34,7 +35,7 @@ from holdfast.version import VERSION
 from holdfast.views import waiting as views
 from holdfast.views.cursors import cursor_of_text, text_of_cursor
 from holdfast.views.explain import Wait
-from holdfast.views.pulse import Bucket, share
+from holdfast.views.pulse import Stretch, share
 from holdfast.views.waiting import COUNTS_MAX
 from holdfast.waits.approvals import answerers
 
@@ -83,27 +84,25 @@ async def counts(ask: Ask) -> Counts:
 
 async def pulse(ask: Ask) -> Pulse:
     query: PulseQuery = ask.query
-    to = millis_of(query.to) or ask.services.clock.now()
+    now = ask.services.clock.now()
+    to = millis_of(query.to) or now
     start = millis_of(query.from_) or Millis(to - DAY_MS)
     if start >= to:
         raise InvalidInputs("`from` must be before `to`")
-    bucket_ms = -(-(to - start) // query.buckets)
-    found = await ask.services.queries.pulse(ask.tenant, query.workflow, start, bucket_ms, query.buckets)
+    found = await ask.services.queries.pulse(ask.tenant, query.workflow, start, to, query.buckets, now)
     return Pulse(
-        time_text(start),
-        time_text(to),
-        bucket_ms,
-        [PulseBucket(**_figures([one]), at=time_text(one.at)) for one in found.buckets],
-        PulseTotal(**_figures(found.buckets)),
-        found.is_whole,
-        time_text(found.counted_from),
+        time_text(found.start),
+        time_text(found.end),
+        found.width_ms,
+        [PulseBucket(**_figures([one]), at=time_text(one.at)) for one in found.stretches],
+        PulseTotal(**_figures(found.stretches)),
     )
 
 
-def _figures(buckets: Sequence[Bucket]) -> dict[str, Any]:
-    ended = {status: sum(one.ended.get(status, 0) for one in buckets) for status in PULSE_STATUSES}
-    took = sorted(took for one in buckets for took in one.took_ms)
-    started = sum(one.started for one in buckets)
+def _figures(stretches: Sequence[Stretch]) -> dict[str, Any]:
+    ended = {status: sum(one.ended.get(status, 0) for one in stretches) for status in PULSE_STATUSES}
+    took = sum((one.took_ms for one in stretches), Counter[int]())
+    started = sum(one.started for one in stretches)
     return {"started": started, **ended, "p50_ms": share(took, 0.5), "p95_ms": share(took, 0.95)}
 
 

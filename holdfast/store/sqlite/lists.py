@@ -17,6 +17,7 @@ import apsw
 import msgspec
 
 from holdfast.store.batch import Batch
+from holdfast.store.beats import MINUTE_MS, STARTED, end_beat
 from holdfast.store.records import RunChange, Wanted
 from holdfast.values import RunNo
 
@@ -30,6 +31,7 @@ EVERY_RUN: Final = Wanted()
 
 Series = tuple[str, str, int]  # tenant, workflow, number of the release (0: none)
 Place = tuple[int, str]  # number of a series, and a status
+Beat = tuple[int, int, int]  # number of a series, minute, and a beat of store/beats.py
 
 
 class Stretch(NamedTuple):
@@ -174,7 +176,8 @@ class Tallies:
     def __init__(self, db: apsw.Cursor, sql: dict[str, str]) -> None:
         self._db, self._sql = db, sql
         self._series: dict[Series, int] = {}
-        self._known: dict[RunNo, Place] = {}  # of the runs that are driven here, so that none has to be read
+        # Series, status and time of creation of the runs that are driven here, so that none has to be read.
+        self._known: dict[RunNo, tuple[int, str, int]] = {}
 
     def forget(self) -> None:
         """A transaction was rolled back: what was made in it is not there."""
@@ -193,39 +196,54 @@ class Tallies:
             self._series[key] = known
         return known
 
-    def before(self, batch: Batch) -> Counter[Place]:
+    def before(self, batch: Batch) -> tuple[Counter[Place], Counter[Beat]]:
         """What the commit takes from the counts, and adds: asked before the rows are changed."""
         moved: Counter[Place] = Counter()
+        beats: Counter[Beat] = Counter()
         changes, new_runs, known = batch.changes, batch.new_runs, self._known
         unknown: list[RunNo] = []
         for no, change in changes.items():
             if (new := new_runs.get(no)) is not None:
-                new.series = self.series(new.tenant, new.workflow, new.number)
-                self._move(moved, no, (new.series, ""), change)
-            elif (place := known.pop(no, None)) is not None:
-                self._move(moved, no, place, change)
+                series = new.series = self.series(new.tenant, new.workflow, new.number)
+                beats[series, new.created_at // MINUTE_MS, STARTED] += 1
+                self._move(moved, beats, no, (series, "", new.created_at), change)
+            elif (found := known.pop(no, None)) is not None:
+                self._move(moved, beats, no, found, change)
             else:
                 unknown.append(no)
         if unknown:
             asked = (msgspec.json.encode(unknown).decode(),)
-            for found, series, status in self._db.execute(self._sql["statuses_before"], asked):
-                self._move(moved, found, (series, status), changes[found])
-        return moved
+            for one, series, status, created_at in self._db.execute(self._sql["statuses_before"], asked):
+                self._move(moved, beats, one, (series, status, created_at), changes[one])
+        return moved, beats
 
-    def _move(self, moved: Counter[Place], no: RunNo, place: Place, change: RunChange) -> None:
-        series, before = place
+    def _move(
+        self,
+        moved: Counter[Place],
+        beats: Counter[Beat],
+        no: RunNo,
+        found: tuple[int, str, int],
+        change: RunChange,
+    ) -> None:
+        series, before, created_at = found
         after = change.status
         if before != after:
             moved[series, after] += 1
             if before:
-                moved[place] -= 1
+                moved[series, before] -= 1
+            if (ended := change.finished_at) is not None:
+                beats[series, ended // MINUTE_MS, end_beat(after, ended - created_at)] += 1
         if change.owned:
-            self._known[no] = (series, after)
+            self._known[no] = (series, after, created_at)
 
     def add(self, moved: Counter[Place]) -> None:
         for (series, status), runs in moved.items():
             if runs:
                 self._db.execute(self._sql["add_to_tally"], (series, status, runs))
+
+    def beat(self, beats: Counter[Beat]) -> None:
+        for beat, runs in beats.items():
+            self._db.execute(self._sql["add_to_pulse"], (*beat, runs))
 
     def label(self, batch: Batch) -> None:
         for new in batch.new_runs.values():
@@ -244,6 +262,7 @@ class Tallies:
         self.add(gone)
         for series in {series for series, _ in gone}:  # unused label names must not slow down lists
             self._db.execute(self._sql["forget_empty_tallies"], (series,))
+            self._db.execute(self._sql["forget_empty_pulse"], (series,))
             self._db.execute(self._sql["forget_empty_series"], (series,))
         if gone:
             self._series.clear()

@@ -125,6 +125,14 @@ class SqliteReads(Opening, OwnershipReads, FeedReads, WorkflowReads, WaitReads, 
         """How many runs each workflow has in each status, by the names of the workflows: from counters."""
         return list(self._ask("counts", (tenant,)))
 
+    async def pulse(
+        self, tenant: str, workflow: str | None, first: int, last: int, width: int
+    ) -> list[tuple[int, int, int]]:
+        """How often each beat of store/beats.py occurred, in stretches of `width` minutes from the first minute to the last: number of
+        the stretch, beat, runs."""
+        asked = {"tenant": tenant, "workflow": workflow, "first": first, "last": last, "width": width}
+        return list(self._ask("pulse", asked))
+
     async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]:
         """Runs by the beginning of their id, or, of the newest ones, by its end."""
         found = list(self._ask("ids_beginning", (tenant, part, limit)))

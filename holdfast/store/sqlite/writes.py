@@ -56,6 +56,7 @@ class Writes:
             "forgotten": self._forget_all,
             "forgotten_schedules": self._forget_schedules,
             "firings": self._put_firings,
+            "added_up_pulse": self._add_up_pulse,
             "posted_mail": self._post_mail,
         }
 
@@ -94,13 +95,14 @@ class Writes:
 
     def _put_runs(self, batch: Batch) -> None:
         new, changes = batch.new_runs, batch.changes
-        moved = self._tallies.before(batch)
+        moved, beats = self._tallies.before(batch)
         if new:
             self._put_many("add_run", [self._added(run, changes[no]) for no, run in new.items()])
         if len(changes) > len(new):
             known = [self._changed(no, change) for no, change in changes.items() if no not in new]
             self._put_many("change_run", known)
         self._tallies.add(moved)
+        self._tallies.beat(beats)
         if any(run.labels is not None for run in new.values()):
             self._tallies.label(batch)
 
@@ -200,6 +202,10 @@ class Writes:
     def _forget_schedules(self, batch: Batch) -> None:
         for name in ("forget_schedule", "forget_cursors", "forget_buffered"):
             self._writer.executemany(self._sql[name], batch.forgotten_schedules)
+
+    def _add_up_pulse(self, batch: Batch) -> None:
+        for name in ("add_up_pulse", "forget_added_up_pulse"):
+            self._writer.executemany(self._sql[name], batch.added_up_pulse)
 
     def _settle_keys(self, batch: Batch) -> None:
         Keys(self._write, self._sql).settle(batch)

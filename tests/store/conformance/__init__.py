@@ -19,6 +19,7 @@ from tests.store.conformance.keys import KeysConformance
 from tests.store.conformance.lists import ListsConformance
 from tests.store.conformance.logs import LogsConformance
 from tests.store.conformance.ownership import OwnershipConformance
+from tests.store.conformance.pulse import PulseConformance
 from tests.store.conformance.runs import RunsConformance
 from tests.store.conformance.schedules import ScheduleConformance
 from tests.store.conformance.waits import WaitsConformance
@@ -29,6 +30,7 @@ from tests.store.conformance.workers import WorkersConformance
 class StoreConformance(
     DefinitionsConformance,
     ListsConformance,
+    PulseConformance,
     JournalsConformance,
     FencesConformance,
     RunsConformance,

@@ -106,7 +106,7 @@ INSERT INTO series (tenant, workflow, number) VALUES (?, ?, ?) RETURNING no;
 
 -- name: statuses_before
 -- What the rows that a commit changes said before it.
-SELECT no, series, status FROM json_each(?) asked CROSS JOIN run ON run.no = asked.value;
+SELECT no, series, status, created_at FROM json_each(?) asked CROSS JOIN run ON run.no = asked.value;
 
 -- name: forget_empty_tallies
 DELETE FROM tally WHERE series = ? AND runs = 0;
@@ -117,6 +117,35 @@ DELETE FROM series WHERE no = ?1 AND NOT EXISTS (SELECT 1 FROM tally WHERE serie
 -- name: add_to_tally
 INSERT INTO tally (series, status, runs) VALUES (?, ?, ?)
   ON CONFLICT (series, status) DO UPDATE SET runs = runs + excluded.runs;
+
+-- name: add_to_pulse
+INSERT INTO pulse (series, minute, beat, runs) VALUES (?, ?, ?, ?)
+  ON CONFLICT (series, minute, beat) DO UPDATE SET runs = runs + excluded.runs;
+
+-- name: pulse
+-- The index is searched once for each series: it begins with that.
+SELECT (minute - :first) / :width, beat, sum(runs) FROM pulse
+ WHERE series IN (SELECT no FROM series WHERE tenant = :tenant AND (:workflow IS NULL OR workflow = :workflow))
+   AND minute >= :first AND minute < :last
+ GROUP BY 1, 2;
+
+-- name: add_up_pulse
+-- The minutes of whole hours become one row at the first minute of their hour.
+INSERT INTO pulse (series, minute, beat, runs)
+SELECT series, minute - minute % 60, beat, sum(runs) FROM pulse
+ WHERE series IN (SELECT no FROM series) AND minute >= ?1 AND minute < ?2 AND minute % 60 <> 0
+ GROUP BY 1, 2, 3
+    ON CONFLICT (series, minute, beat) DO UPDATE SET runs = runs + excluded.runs;
+
+-- name: forget_added_up_pulse
+DELETE FROM pulse WHERE series IN (SELECT no FROM series) AND minute >= ?1 AND minute < ?2 AND minute % 60 <> 0;
+
+-- name: forget_pulse
+DELETE FROM pulse WHERE series IN (SELECT no FROM series) AND minute < ?;
+
+-- name: forget_empty_pulse
+-- A number of a series is given out again, perhaps to another tenant.
+DELETE FROM pulse WHERE series = ?1 AND NOT EXISTS (SELECT 1 FROM tally WHERE series = ?1);
 
 -- name: run_from
 -- The first run from a number on.

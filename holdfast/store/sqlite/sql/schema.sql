@@ -131,6 +131,14 @@ CREATE TABLE tally (
   PRIMARY KEY (series, status)
 ) WITHOUT ROWID;
 
+CREATE TABLE pulse (
+  series INTEGER NOT NULL,
+  minute INTEGER NOT NULL,
+  beat   INTEGER NOT NULL,
+  runs   INTEGER NOT NULL,
+  PRIMARY KEY (series, minute, beat)
+) WITHOUT ROWID;
+
 CREATE TABLE label (
   tenant TEXT NOT NULL,
   name   TEXT NOT NULL,

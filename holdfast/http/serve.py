@@ -33,6 +33,7 @@ from holdfast.http.guard import Guard, OwnerGuard
 from holdfast.http.mcp import Mount
 from holdfast.http.routes import (
     approvals,
+    bulk,
     definitions,
     deliveries,
     events,
@@ -78,6 +79,7 @@ ROUTES: Final = (
     *plans.ROUTES,
     *definitions.ROUTES,
     *overview.ROUTES,
+    *bulk.ROUTES,
     *waits.ROUTES,
     *approvals.ROUTES,
     *events.ROUTES,

@@ -25,6 +25,7 @@ from holdfast.api.types import (
     Approval,
     ApprovalLink,
     Backfill,
+    BulkPage,
     CallbackDelivery,
     CallbackDeliveryPage,
     Diff,
@@ -296,6 +297,40 @@ class Client(Reads):
         """
         body = _again(from_step, failed, paths) | ({} if inputs is None else {"inputs": dict(inputs)})
         return await self._post(f"/runs/{in_path(run_id)}/rerun", Started, body, request_key=request_id)
+
+    @checked
+    async def bulk(
+        self,
+        action: str,
+        *,
+        ids: Sequence[str] = (),
+        status: str | Sequence[str] | None = None,
+        workflow: str | None = None,
+        number: int | None = None,
+        label: str | Sequence[str] | None = None,
+        created_from: datetime | str | None = None,
+        created_to: datetime | str | None = None,
+        failed: bool = False,
+        reason: str = "",
+        preview: bool = False,
+        cursor: str | None = None,
+        limit: int = 100,
+        request_id: str | None = None,
+    ) -> BulkPage:
+        """Cancel or rerun many runs (`action`), by ids or by the filters of `runs`. One call handles up to `limit` of them; pass the
+        `cursor` of its answer for the next part. `failed` reruns only what failed; `preview` changes nothing. With a `request_id`, a
+        call that is repeated reruns no run twice."""
+        chosen: dict[str, Any] = {"ids": list(ids), "workflow": workflow, "number": number}
+        chosen |= {"status": _listed(status), "label": _listed(label)}
+        chosen |= {"from": time_word(created_from), "to": time_word(created_to)}
+        body: dict[str, Any] = {
+            "action": action,
+            "filter": {name: one for name, one in chosen.items() if one},
+        }
+        body |= {"failed": failed, "reason": reason, "preview": preview, "limit": limit}
+        if cursor is not None:
+            body["cursor"] = cursor
+        return await self._post("/runs/bulk", BulkPage, body, request_key=request_id)
 
     @checked
     async def preview(
@@ -629,6 +664,10 @@ def _plain(spec: Spec) -> Mapping[str, Any] | str:
     if not hasattr(spec, "to_data"):
         raise InvalidInputs(f"a workflow is a name, YAML text, data or a record, not {type(spec).__name__}")
     return spec.to_data()
+
+
+def _listed(words: str | Sequence[str] | None) -> list[str]:
+    return [] if words is None else [words] if isinstance(words, str) else list(words)
 
 
 def _again(from_step: str | None, failed: bool, paths: Sequence[str]) -> dict[str, Any]:

@@ -9,7 +9,17 @@ from datetime import datetime
 from typing import Any, TypeVar
 from urllib.parse import quote
 
-from holdfast.api.types import Counts, Me, Plan, Pulse, StepDetail, Timeline, WaitingPage, WorkflowVersion
+from holdfast.api.types import (
+    Counts,
+    Me,
+    Plan,
+    Pulse,
+    StepDetail,
+    Timeline,
+    WaitingPage,
+    WorkflowStats,
+    WorkflowVersion,
+)
 from holdfast.arguments import checked
 
 T = TypeVar("T")
@@ -93,6 +103,19 @@ class Reads:
         return await self._get(f"/workflows/{in_path(name)}/plan", Plan, {"number": number})
 
     @checked
+    async def stats(
+        self,
+        name: str,
+        *,
+        last: int = 200,
+        number: int | None = None,
+        created_from: datetime | str | None = None,
+    ) -> WorkflowStats:
+        """Return how the last finished runs of a workflow went: how many completed, and how long each step took."""
+        query = {"last": last, "number": number, "from": time_word(created_from)}
+        return await self._get(f"/workflows/{in_path(name)}/stats", WorkflowStats, query)
+
+    @checked
     async def version(self, version: str) -> WorkflowVersion:
         """Return a definition by its hash, which every run names, with its text."""
         return await self._get(f"/versions/{in_path(version)}", WorkflowVersion)
@@ -149,6 +172,16 @@ class SyncReads:
 
     def plan_of_workflow(self, name: str, number: int | None = None) -> Plan:
         return self._do(self._client.plan_of_workflow(name, number))
+
+    def stats(
+        self,
+        name: str,
+        *,
+        last: int = 200,
+        number: int | None = None,
+        created_from: datetime | str | None = None,
+    ) -> WorkflowStats:
+        return self._do(self._client.stats(name, last=last, number=number, created_from=created_from))
 
     def version(self, version: str) -> WorkflowVersion:
         return self._do(self._client.version(version))

@@ -18,6 +18,7 @@ from holdfast.api.types import (
     Approval,
     ApprovalLink,
     Backfill,
+    BulkPage,
     CallbackDelivery,
     CallbackDeliveryPage,
     Diff,
@@ -214,6 +215,42 @@ class SyncClient(SyncReads):
     ) -> Started:
         work = self._client.rerun(
             run_id, from_step=from_step, failed=failed, paths=paths, inputs=inputs, request_id=request_id
+        )
+        return self._do(work)
+
+    def bulk(
+        self,
+        action: str,
+        *,
+        ids: Sequence[str] = (),
+        status: str | Sequence[str] | None = None,
+        workflow: str | None = None,
+        number: int | None = None,
+        label: str | Sequence[str] | None = None,
+        created_from: datetime | str | None = None,
+        created_to: datetime | str | None = None,
+        failed: bool = False,
+        reason: str = "",
+        preview: bool = False,
+        cursor: str | None = None,
+        limit: int = 100,
+        request_id: str | None = None,
+    ) -> BulkPage:
+        work = self._client.bulk(
+            action,
+            ids=ids,
+            status=status,
+            workflow=workflow,
+            number=number,
+            label=label,
+            created_from=created_from,
+            created_to=created_to,
+            failed=failed,
+            reason=reason,
+            preview=preview,
+            cursor=cursor,
+            limit=limit,
+            request_id=request_id,
         )
         return self._do(work)
 

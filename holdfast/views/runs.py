@@ -57,6 +57,7 @@ from holdfast.views.run_view import (
     start_of,
 )
 from holdfast.views.services import ServiceView, services_of
+from holdfast.views.stats import WorkflowStats
 from holdfast.views.steps import StepView
 from holdfast.views.tasks import Task, TaskQueries
 from holdfast.views.values import GATHERED, Head, Values, part_of
@@ -106,6 +107,7 @@ class Queries:
         self.waits = Waits(store)
         self.catalog = WorkflowQueries(store, plans)
         self.tasks = TaskQueries(self)
+        self.stats = WorkflowStats(store)
         self.run_steps = RunSteps(store, plans, self.definitions)
         self._outputs: Remembered[RunNo, tuple[msgspec.Raw, Error | None]] = Remembered(
             count_max=OUTPUTS_REMEMBERED_MAX, bytes_max=OUTPUT_BYTES_REMEMBERED_MAX

@@ -99,6 +99,11 @@ async def rerun(at: World) -> Sent:
     return Sent(f"/api/v1/runs/{await at.run(ECHO)}/rerun", {}, {"inputs": {"a": 1}})
 
 
+async def bulk(at: World) -> Sent:
+    body = {"action": "rerun", "filter": {"ids": [await at.run(ECHO)]}}
+    return Sent("/api/v1/runs/bulk", body, {**body, "preview": True})
+
+
 async def signal(at: World) -> Sent:
     path = f"/api/v1/runs/{await at.waiting(GATE)}/signals"
     return Sent(path, {"key": "k", "value": 1}, {"key": "k", "value": 2})
@@ -249,6 +254,7 @@ SENT: dict[str, Callable[[World], Awaitable[Sent]]] = {
     "/api/v1/runs": start,
     "/api/v1/runs/{id}/cancel": cancel,
     "/api/v1/runs/{id}/rerun": rerun,
+    "/api/v1/runs/bulk": bulk,
     "/api/v1/runs/{id}/signals": signal,
     "/api/v1/runs/{id}/approvals/{path}": approve,
     "/api/v1/runs/{id}/approvals/{path}/links": link,

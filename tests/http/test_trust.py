@@ -202,6 +202,7 @@ class World:
             "/workflows": MINE,
             "/workflows/{name}/rollback": {"number": 1},
             "/runs": {"workflow": "acme-secret"},
+            "/runs/bulk": {"action": "cancel", "filter": {"label": ["acme"], "status": ["waiting"]}},
             "/runs/{id}/signals": {"key": "k"},
             "/runs/{id}/approvals/{path}": {"approved": True},
             "/keys": {"name": "k", "scopes": ["read"]},

@@ -180,20 +180,77 @@ class RunLine(msgspec.Struct, frozen=True):
     wait: FirstWait | None = None
 
 
-class RunsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class RunFilter(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
     """`status` takes several words. A `label` is `team=x`, or `team` for any value, and may be repeated: all must match. `number` is a
-    version of the `workflow`. `from` and `to` are times of creation, the first included, the second not. `id` is the first or last
-    characters of a run id, and excludes other filters."""
+    version of the `workflow`. `from` and `to` are times of creation, the first included, the second not."""
 
-    id: Annotated[str, msgspec.Meta(min_length=4, max_length=36)] | None = None
     status: Annotated[list[Status], msgspec.Meta(max_length=20)] = []
     workflow: Name | None = None
     number: Number | None = None
     label: Annotated[list[Label], msgspec.Meta(max_length=LABELS_MAX)] = []
     from_: Time | None = msgspec.field(default=None, name="from")
     to: Time | None = None
+
+
+class RunsQuery(RunFilter, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """`status` takes several words. A `label` is `team=x`, or `team` for any value, and may be repeated: all must match. `number` is a
+    version of the `workflow`. `from` and `to` are times of creation, the first included, the second not. `id` is the first or last
+    characters of a run id, and excludes other filters."""
+
+    id: Annotated[str, msgspec.Meta(min_length=4, max_length=36)] | None = None
     cursor: Cursor | None = None
     limit: Limit = PAGE
+
+
+BULK_MAX: Final = 500
+
+
+class BulkFilter(RunFilter, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Runs by their `ids`, or by what a list of runs is filtered by. At least one member is given: all runs are never meant."""
+
+    ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
+
+    def __post_init__(self) -> None:
+        filters = (self.status, self.workflow, self.number, self.label, self.from_, self.to)
+        if not self.ids and not any(filters):
+            raise ValueError(
+                "`filter` is empty: say which runs, by `ids` or for example by `workflow` and `status`"
+            )
+        if self.ids and any(filters):
+            raise ValueError("`ids` excludes other filters")
+
+
+class BulkRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
+    """Cancel or rerun many runs. `preview` changes nothing and says what would be done. `failed` reruns only what failed in each run.
+    Up to `limit` runs are handled; `cursor` of the response requests the next part."""
+
+    filter: BulkFilter
+    action: Literal["cancel", "rerun"]
+    preview: bool = False
+    failed: bool = False
+    reason: str = ""
+    cursor: Cursor | None = None
+    limit: Limit = PAGE
+
+
+class BulkItem(msgspec.Struct, frozen=True):
+    """One run. `error` is the code of the reason for which it is left alone, `run_is_over` for example, and null otherwise."""
+
+    run_id: str
+    status: Status | None
+    new_run_id: str | None = None  # of a rerun
+    error: str | None = None
+    message: str = ""
+
+
+class BulkPage(msgspec.Struct, frozen=True):
+    """`matched` counts the runs of this part that the action is for. `cursor` is null in the last part."""
+
+    action: str
+    preview: bool
+    items: list[BulkItem]
+    matched: int
+    cursor: str | None
 
 
 class RunPage(msgspec.Struct, frozen=True):

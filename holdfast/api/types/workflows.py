@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.api.types.common import Number
+from holdfast.api.types.common import Number, Time
 from holdfast.errors import Problem
 
 
@@ -128,3 +128,44 @@ class FolderReport(msgspec.Struct, frozen=True):
     folder: str | None
     problem: str
     items: list[FolderFile]
+
+
+class StatsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The `last` finished runs, of one version with `number`, and created from then on with `from`."""
+
+    last: Annotated[int, msgspec.Meta(ge=1, le=500)] = 200
+    number: Number | None = None
+    from_: Time | None = msgspec.field(default=None, name="from")
+
+
+class StepStats(msgspec.Struct, frozen=True):
+    """A step of the definition, all its items and visits together. `runs` counts how often it ended."""
+
+    path: str
+    kind: str
+    runs: int
+    failed: int
+    retries: int
+    p50_ms: int | None
+    p95_ms: int | None
+
+
+class WorkflowStats(msgspec.Struct, frozen=True):
+    """How the last finished runs of a workflow went. `success` is the share of those that completed among those that completed or failed.
+    `from` is when the oldest of them was created, `to` when the newest was; null without runs. The steps are those of `steps_of` of
+    these runs, the newest ones, and of a run with many rows those in its first 200."""
+
+    workflow: str
+    number: int | None
+    runs: int
+    completed: int
+    failed: int
+    cancelled: int
+    interrupted: int
+    success: float | None
+    p50_ms: int | None
+    p95_ms: int | None
+    from_: str | None = msgspec.field(name="from")
+    to: str | None
+    steps: list[StepStats]
+    steps_of: int

@@ -6,7 +6,15 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from holdfast.api import present, present_plans
-from holdfast.api.types import NoQuery, NumberQuery, Plan, WorkflowVersion
+from holdfast.api.types import (
+    NoQuery,
+    NumberQuery,
+    Plan,
+    StatsQuery,
+    WorkflowStats,
+    WorkflowVersion,
+    millis_of,
+)
 from holdfast.http.table import Ask, Route
 from holdfast.views.notations import EVERY_SCHEMA
 
@@ -27,6 +35,15 @@ async def plan_of_workflow(ask: Ask) -> Plan:
 async def _plan(ask: Ask, version: str) -> Plan:
     definitions, marks = ask.services.queries.definitions, ask.services.commands.planning.annotations_of
     return present_plans.plan(await definitions.outline(ask.tenant, version, marks))
+
+
+async def stats(ask: Ask) -> WorkflowStats:
+    query: StatsQuery = ask.query
+    queries = ask.services.queries
+    release, _ = await queries.definition(ask.tenant, ask.path["name"], query.number)
+    found = await queries.stats.of(ask.tenant, release.name, query.number, query.last, millis_of(query.from_))
+    kinds = await queries.definitions.kinds(ask.tenant, release.version)
+    return present_plans.stats(release.name, query.number, found, kinds)
 
 
 async def version(ask: Ask) -> WorkflowVersion:
@@ -61,6 +78,17 @@ ROUTES: Final = (
         WORKFLOWS,
         query=NumberQuery,
         answer=Plan,
+    ),
+    Route(
+        "GET",
+        "/api/v1/workflows/{name}/stats",
+        "read",
+        stats,
+        "Show how the last finished runs of a workflow went, and how long each of its steps took.",
+        WORKFLOWS,
+        query=StatsQuery,
+        answer=WorkflowStats,
+        errors=("invalid_inputs",),
     ),
     Route(
         "GET",

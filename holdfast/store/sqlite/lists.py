@@ -8,7 +8,6 @@ stretches there are and how long each is, and is brought up to date once per com
 from __future__ import annotations
 
 import heapq
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import Any, Final, NamedTuple
@@ -32,6 +31,8 @@ EVERY_RUN: Final = Wanted()
 Series = tuple[str, str, int]  # tenant, workflow, number of the release (0: none)
 Place = tuple[int, str]  # number of a series, and a status
 Beat = tuple[int, int, int]  # number of a series, minute, and a beat of store/beats.py
+Moved = dict[Place, int]
+Beats = dict[Beat, int]
 
 
 class Stretch(NamedTuple):
@@ -175,6 +176,7 @@ class Tallies:
 
     def __init__(self, db: apsw.Cursor, sql: dict[str, str]) -> None:
         self._db, self._sql = db, sql
+        self._pairs = {name: of_two_rows(sql[name]) for name in ("add_to_tally", "add_to_pulse")}
         self._series: dict[Series, int] = {}
         # Series, status and time of creation of the runs that are driven here, so that none has to be read.
         self._known: dict[RunNo, tuple[int, str, int]] = {}
@@ -196,17 +198,20 @@ class Tallies:
             self._series[key] = known
         return known
 
-    def before(self, batch: Batch) -> tuple[Counter[Place], Counter[Beat]]:
+    def before(self, batch: Batch) -> tuple[Moved, Beats]:
         """What the commit takes from the counts, and adds: asked before the rows are changed."""
-        moved: Counter[Place] = Counter()
-        beats: Counter[Beat] = Counter()
+        # Plain dicts: a Counter calls Python for each new key, and this is asked for each run that starts or ends.
+        moved: Moved = {}
+        beats: Beats = {}
         changes, new_runs, known = batch.changes, batch.new_runs, self._known
         unknown: list[RunNo] = []
         for no, change in changes.items():
             if (new := new_runs.get(no)) is not None:
+                created_at = new.created_at
                 series = new.series = self.series(new.tenant, new.workflow, new.number)
-                beats[series, new.created_at // MINUTE_MS, STARTED] += 1
-                self._move(moved, beats, no, (series, "", new.created_at), change)
+                beat = (series, created_at // MINUTE_MS, STARTED)
+                beats[beat] = beats.get(beat, 0) + 1
+                self._move(moved, beats, no, (series, "", created_at), change)
             elif (found := known.pop(no, None)) is not None:
                 self._move(moved, beats, no, found, change)
             else:
@@ -218,32 +223,36 @@ class Tallies:
         return moved, beats
 
     def _move(
-        self,
-        moved: Counter[Place],
-        beats: Counter[Beat],
-        no: RunNo,
-        found: tuple[int, str, int],
-        change: RunChange,
+        self, moved: Moved, beats: Beats, no: RunNo, found: tuple[int, str, int], change: RunChange
     ) -> None:
         series, before, created_at = found
         after = change.status
         if before != after:
-            moved[series, after] += 1
+            place: Place = (series, after)
+            moved[place] = moved.get(place, 0) + 1
             if before:
-                moved[series, before] -= 1
+                place = (series, before)
+                moved[place] = moved.get(place, 0) - 1
             if (ended := change.finished_at) is not None:
-                beats[series, ended // MINUTE_MS, end_beat(after, ended - created_at)] += 1
+                beat = (series, ended // MINUTE_MS, end_beat(after, ended - created_at))
+                beats[beat] = beats.get(beat, 0) + 1
         if change.owned:
             self._known[no] = (series, after, created_at)
 
-    def add(self, moved: Counter[Place]) -> None:
-        for (series, status), runs in moved.items():
-            if runs:
-                self._db.execute(self._sql["add_to_tally"], (series, status, runs))
+    def add(self, moved: Moved) -> None:
+        rows = [(*place, runs) for place, runs in moved.items() if runs]
+        self._execute("add_to_tally", rows)
 
-    def beat(self, beats: Counter[Beat]) -> None:
-        for beat, runs in beats.items():
-            self._db.execute(self._sql["add_to_pulse"], (*beat, runs))
+    def beat(self, beats: Beats) -> None:
+        self._execute("add_to_pulse", [(*beat, runs) for beat, runs in beats.items()])
+
+    def _execute(self, name: str, rows: list[tuple[Any, ...]]) -> None:
+        """Two rows in one statement, as when one run changes its status; others one by one."""
+        if len(rows) == 2:
+            self._db.execute(self._pairs[name], (*rows[0], *rows[1]))
+            return
+        for row in rows:
+            self._db.execute(self._sql[name], row)
 
     def label(self, batch: Batch) -> None:
         for new in batch.new_runs.values():
@@ -254,11 +263,11 @@ class Tallies:
 
     def without(self, runs: Iterable[RunNo]) -> None:
         """Some runs are about to be deleted."""
-        gone: Counter[Place] = Counter()
+        gone: Moved = {}
         for no in runs:
             row = self._db.execute(self._sql["series_and_status"], (no,)).get
             if row is not None:
-                gone[row] -= 1
+                gone[row] = gone.get(row, 0) - 1
         self.add(gone)
         for series in {series for series, _ in gone}:  # unused label names must not slow down lists
             self._db.execute(self._sql["forget_empty_tallies"], (series,))
@@ -277,3 +286,10 @@ def _statuses(wanted: Wanted) -> str | None:
 
 def _cut(found: list[int], limit: int) -> tuple[list[int], RunNo | None]:
     return found[:limit], RunNo(found[limit - 1]) if len(found) > limit else None
+
+
+def of_two_rows(statement: str) -> str:
+    """The same INSERT with two rows of values."""
+    head, tail = statement.split("VALUES (", 1)
+    row, rest = tail.split(")", 1)
+    return f"{head}VALUES ({row}), ({row}){rest}"

@@ -4,9 +4,6 @@ import type { Me, Problem, Scope } from "./types.ts";
 
 export const BASE = "/api/v1";
 
-// Reads that a server may not have yet; the page leaves their widgets out instead of asking for them.
-export const offers: { pulse: boolean; stats: boolean; bulk: boolean } = { pulse: true, stats: false, bulk: false };
-
 export class ApiError extends Error {
   readonly status: number; readonly code: string; readonly requestId: string; readonly details: Problem[];
   constructor(status: number, code: string, message: string, requestId = "", details: Problem[] = []) {

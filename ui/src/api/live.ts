@@ -29,10 +29,9 @@ export const useEvents = (listener: Listener): void => {
 export type Loaded<T> = { data: T | null; error: ApiError | null; isLoading: boolean; again: () => void };
 
 // Read something now, when `key` changes, and when runs change (at most once in `everyMs`). Old data stays while new is on its way.
-export const useLoaded = <T>(key: string, read: (signal: AbortSignal) => Promise<T>, options: { everyMs?: number; pollMs?: number; isOff?: boolean } = {}): Loaded<T> => {
+export const useLoaded = <T>(key: string, read: (signal: AbortSignal) => Promise<T>, options: { everyMs?: number; pollMs?: number } = {}): Loaded<T> => {
   const data: Signal<T | null> = useSignal<T | null>(null), error = useSignal<ApiError | null>(null), isLoading = useSignal(true), turn = useSignal(0);
   useEffect(() => {
-    if (options.isOff) return;
     let isOver = false, timer = 0, isAsking = false, isStale = false, began = 0, failures = 0;
     const stop = new AbortController();
     const load = async (): Promise<void> => {

@@ -1,7 +1,7 @@
 // Is anything wrong? What needs a person, worst first; all well is one green sentence.
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { e, get, may, me, offers } from "../api/client.ts";
+import { e, get, may, me } from "../api/client.ts";
 import type { ApiError } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Counts, Folder, Letter, Page, Pulse, RunLine, ScheduleLine, ServiceLine, Status, WaitingPage } from "../api/types.ts";
@@ -35,7 +35,7 @@ const readiness = async (signal: AbortSignal): Promise<{ ready: boolean; reasons
 export const Overview = (): JSX.Element => {
   const found = useLoaded<Facts>("overview", facts, { everyMs: 2000, pollMs: 20_000 }), help = useSignal<Need | null>(null), rerun = useSignal<Need | null>(null);
   const counts = useLoaded<Counts>("counts", (signal) => get<Counts>("/runs/counts", { by: "status" }, signal), { everyMs: 2000 });
-  const pulse = useLoaded<Pulse>("pulse", (signal) => get<Pulse>("/runs/pulse", { buckets: 96 }, signal), { everyMs: 5000, pollMs: 60_000, isOff: !offers.pulse });
+  const pulse = useLoaded<Pulse>("pulse", (signal) => get<Pulse>("/runs/pulse", { buckets: 96 }, signal), { everyMs: 5000, pollMs: 60_000 });
   const needs = found.data ? needsOf(found.data, now.value) : [];
   return (
     <>
@@ -68,14 +68,14 @@ export const Overview = (): JSX.Element => {
 };
 
 const Figures = ({ counts, pulse }: { counts: Counts | null; pulse: Pulse | null }): JSX.Element => {
-  const open: Status[] = ["running", "waiting", "pending", "cancelling"], ended: Status[] = ["completed", "failed"], when = offers.pulse ? ", 24 h" : "";
+  const open: Status[] = ["running", "waiting", "pending", "cancelling"], ended: Status[] = ["completed", "failed"];
   const figure = (state: Status, count: number | undefined, note: string, query: string): JSX.Element => <a class={`figure s-${state}`} key={state} href={`/ui/runs?q=${e(query)}`} data-testid={`figure-${state}`}><b>{count === undefined ? "·" : grouped(count)}</b><span><Mark state={state} />{state}{note}</span></a>;
   return (
     <div class="figures" data-testid="figures">
       {open.filter((one) => one === "running" || one === "waiting" || (counts?.statuses[one] ?? 0) > 0).map((one) => figure(one, counts?.statuses[one], "", `status:${one}`))}
-      {ended.map((one) => figure(one, offers.pulse ? pulse?.total[one as "failed"] : counts?.statuses[one], when, `status:${one}${offers.pulse ? " after:1d" : ""}`))}
-      {offers.pulse && <div class="figure"><b>{pulse?.total.p50_ms != null ? span(pulse.total.p50_ms) : "·"}</b><span>p50, 24 h</span></div>}
-      {offers.pulse && <div class="figure"><b>{pulse?.total.p95_ms != null ? span(pulse.total.p95_ms) : "·"}</b><span>p95, 24 h</span></div>}
+      {ended.map((one) => figure(one, pulse?.total[one as "failed"], ", 24 h", `status:${one} after:1d`))}
+      <div class="figure"><b>{pulse?.total.p50_ms != null ? span(pulse.total.p50_ms) : "·"}</b><span>p50, 24 h</span></div>
+      <div class="figure"><b>{pulse?.total.p95_ms != null ? span(pulse.total.p95_ms) : "·"}</b><span>p95, 24 h</span></div>
     </div>
   );
 };

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { e, get, hasKey, keyed, may, offers } from "../api/client.ts";
+import { e, get, hasKey, keyed, may } from "../api/client.ts";
 import type { ApiError } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Loaded } from "../api/live.ts";
@@ -72,7 +72,7 @@ type ShownProps = { id: string; run: Run; isGone: boolean; problem: ApiError | n
 const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: ShownProps): JSX.Element => {
   const chosen = place.value.query.get("step"), dialog = useSignal<"" | "cancel" | "rerun" | "answer">(""), rerunFrom = useSignal(""), isMenu = useSignal(false), moment = useSignal<number | null>(null);
   const plan = useLoaded<Plan>(`plan ${run.version}`, (signal) => get<Plan>(`/runs/${e(id)}/plan`, {}, signal));
-  const stats = useLoaded<Stats | null>(`stats ${run.workflow} ${run.number}`, (signal) => (run.number && offers.stats ? get<Stats>(`/workflows/${e(run.workflow)}/stats`, { last: 50 }, signal) : Promise.resolve(null)));
+  const stats = useLoaded<Stats | null>(`stats ${run.workflow} ${run.number}`, (signal) => (run.number ? get<Stats>(`/workflows/${e(run.workflow)}/stats`, { last: 50 }, signal) : Promise.resolve(null)));
   const words = useMemo(() => sentence(run, explained, now.value), [run, explained, now.value]);
   const choose = (path: string | null): void => setQuery({ step: path });
   useEffect(() => { document.title = `${run.status}: ${run.workflow} · Holdfast`; }, [run.status, run.workflow]);

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useCallback, useEffect, useMemo, useRef } from "preact/hooks";
-import { ApiError, e, get, hasKey, keyed, may, offers, post, queryText } from "../api/client.ts";
+import { ApiError, get, hasKey, keyed, may, post, queryText } from "../api/client.ts";
 import { useEvents, useLoaded } from "../api/live.ts";
 import type { Bulk, Counts, Pulse, RunEvent, RunLine, Status } from "../api/types.ts";
 import { Bars } from "../draw/bars.tsx";
@@ -158,17 +158,9 @@ const Marked = ({ ids, onClear, onDone }: { ids: string[]; onClear: () => void; 
   );
 };
 
-// One part of the work on many runs. A server without it is asked for each run that is named.
-const bulk = async (filter: Record<string, unknown>, action: "cancel" | "rerun", failed: boolean | undefined, cursor: string | undefined, preview: boolean): Promise<Bulk> => {
-  if (offers.bulk) return post<Bulk>("/runs/bulk", { filter, action, failed, preview, cursor, limit: 500 });
-  const items: Bulk["items"] = [];
-  for (const run_id of (filter["ids"] ?? []) as string[]) {
-    const one: Bulk["items"][number] = { run_id, status: "", new_run_id: null, error: null, message: "" };
-    if (!preview) try { await post(`/runs/${e(run_id)}/${action}`, action === "rerun" && failed ? { failed } : {}); } catch (error) { one.error = (error as ApiError).code; one.message = (error as ApiError).message; }
-    items.push(one);
-  }
-  return { preview, action, items, matched: items.length, cursor: null };
-};
+// One part of the work on many runs.
+const bulk = (filter: Record<string, unknown>, action: "cancel" | "rerun", failed: boolean | undefined, cursor: string | undefined, preview: boolean): Promise<Bulk> =>
+  post<Bulk>("/runs/bulk", { filter, action, failed: failed ?? false, preview, cursor, limit: 500 });
 
 export const BulkDialog = ({ what, action, failed, onClose, onDone }: { what: Record<string, unknown>; action: "cancel" | "rerun"; failed?: boolean; onClose: () => void; onDone: () => void }): JSX.Element => {
   const preview = useLoaded<Bulk>(JSON.stringify([what, action]), () => bulk(what, action, failed, undefined, true)), isBusy = useSignal(false), done = useSignal(0);
@@ -205,13 +197,13 @@ export const Runs = (): JSX.Element => {
   const set = (next: Filter): void => { typed.value = textOf(next); setQuery({ q: textOf(next) || null }); };
   const counts = useLoaded<Counts>(`counts ${filter.workflow}`, async (signal) => get<Counts>("/runs/counts", filter.workflow ? { by: "workflow", limit: 500 } : { by: "status" }, signal), { everyMs: 2000 });
   const statuses = counts.data && (filter.workflow ? counts.data.items.find((one) => one.workflow === filter.workflow)?.statuses : counts.data.statuses);
-  const pulse = useLoaded<Pulse>(`pulse ${filter.workflow}`, (signal) => get<Pulse>("/runs/pulse", { workflow: filter.workflow, buckets: 96 }, signal), { everyMs: 5000, isOff: !offers.pulse });
+  const pulse = useLoaded<Pulse>(`pulse ${filter.workflow}`, (signal) => get<Pulse>("/runs/pulse", { workflow: filter.workflow, buckets: 96 }, signal), { everyMs: 5000 });
   useKeys("Runs", [{ keys: "f", does: "change the filter", act: () => field.current?.focus() }]);
   const timer = useRef(0);
   const changed = (value: string): void => { typed.value = value; clearTimeout(timer.current); timer.current = window.setTimeout(() => setQuery({ q: value.trim() || null }), 250); };
   const query = queryOf(filter, nowExactly());
   const chosen = { status: filter.status.length ? filter.status : undefined, workflow: filter.workflow || undefined, number: filter.number ? Number(filter.number) : undefined, label: filter.labels.length ? filter.labels : undefined, from: query["from"], to: query["to"] };
-  const isBulkable = offers.bulk && Object.values(chosen).some((one) => one !== undefined) && !filter.id;
+  const isBulkable = Object.values(chosen).some((one) => one !== undefined) && !filter.id;
   return (
     <>
       <div class="head"><h1>Runs</h1><span class="grow" /><CopyAs commands={commands(location.origin, hasKey()).list(queryText(query), `${filter.workflow ? ` --workflow ${filter.workflow}` : ""}${filter.status[0] ? ` --status ${filter.status[0]}` : ""}`)} /></div>

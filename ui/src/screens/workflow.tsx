@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useMemo, useRef } from "preact/hooks";
-import { ApiError, e, get, hasKey, may, offers, post } from "../api/client.ts";
+import { ApiError, e, get, hasKey, may, post } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Diff, Page, Plan, Release, Run, RunLine, Schema, Stats, Validation, Workflow } from "../api/types.ts";
 import { SchemaForm, defaultsOf, fieldsOf } from "../draw/form.tsx";
@@ -46,19 +46,19 @@ const Known = ({ name }: { name: string }): JSX.Element => {
 };
 
 const About = ({ name }: { name: string }): JSX.Element => {
-  const plan = useLoaded<Plan>(`plan ${name}`, (signal) => get<Plan>(`/workflows/${e(name)}/plan`, {}, signal)), stats = useLoaded<Stats>(`stats ${name}`, (signal) => get<Stats>(`/workflows/${e(name)}/stats`, { last: 200 }, signal), { everyMs: 5000, isOff: !offers.stats });
+  const plan = useLoaded<Plan>(`plan ${name}`, (signal) => get<Plan>(`/workflows/${e(name)}/plan`, {}, signal)), stats = useLoaded<Stats>(`stats ${name}`, (signal) => get<Stats>(`/workflows/${e(name)}/stats`, { last: 200 }, signal), { everyMs: 5000 });
   const slow = useMemo(() => [...(stats.data?.steps ?? [])].sort((a, b) => (b.p95_ms ?? 0) - (a.p95_ms ?? 0)), [stats.data]);
   return (
     <div class="grid2">
       <section class="card" aria-label="Graph" style={{ minHeight: "380px", display: "flex", flexDirection: "column" }}><header><h2>Graph</h2></header>{plan.data ? <PlanGraph plan={plan.data} /> : plan.error ? <p class="dim empty">{missing(plan.error) || plan.error.message}</p> : null}</section>
-      {offers.stats && <div style={{ display: "grid", gap: "16px" }}>
+      <div style={{ display: "grid", gap: "16px" }}>
         <section class="card" aria-label="Health"><header><h2>Health</h2><span class="dim small">of the last {stats.data ? grouped(stats.data.runs) : ""} finished runs</span></header><Shown of={stats} lines={2} testid="stats">{(one) => (
           <div class="figures"><div class="figure"><b>{one.success === null ? "·" : `${Math.round(one.success * 1000) / 10} %`}</b><span>success</span></div><div class="figure"><b>{one.p50_ms === null ? "·" : span(one.p50_ms)}</b><span>p50</span></div><div class="figure"><b>{one.p95_ms === null ? "·" : span(one.p95_ms)}</b><span>p95</span></div><a class="figure" href={`/ui/runs?q=${e(`workflow:${name} status:failed`)}`}><b>{grouped(one.failed)}</b><span>failed</span></a></div>
         )}</Shown></section>
         <section class="card" aria-label="Steps"><header><h2>Steps</h2><span class="dim small">slowest first</span></header><Shown of={stats} lines={4}>{() => (slow.length === 0 ? <p class="dim" style={{ padding: "12px" }}>No run has finished yet.</p> : (
           <table class="list" style={{ border: 0 }} data-testid="slow-steps"><caption class="sr">Steps by time</caption><thead><tr><th scope="col">Step</th><th scope="col" class="num">p50</th><th scope="col" class="num">p95</th><th scope="col" class="num">Failed</th><th scope="col" class="num">Retries</th></tr></thead><tbody>{slow.slice(0, 30).map((one) => <tr key={one.path} class={one.failed ? "is-failed" : ""}><td class="mono small" title={one.path}>{one.path}</td><td class="num">{one.p50_ms === null ? "" : span(one.p50_ms)}</td><td class="num">{one.p95_ms === null ? "" : span(one.p95_ms)}</td><td class="num why">{one.failed || ""}</td><td class="num dim">{one.retries || ""}</td></tr>)}</tbody></table>
         ))}</Shown></section>
-      </div>}
+      </div>
       <section aria-label="Latest runs" style={{ gridColumn: "1 / -1" }}><div class="head"><h2>Latest runs</h2></div><RunRows filter={{ ...EMPTY, workflow: name }} limit={8} testid="workflow-runs" /></section>
     </div>
   );

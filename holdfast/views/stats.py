@@ -21,7 +21,6 @@ from holdfast.values import TERMINAL, Millis, RunNo
 from holdfast.views.board import Board
 from holdfast.views.progress import definition_path
 
-RUNS_MAX: Final = 500
 ROWS_PER_RUN_MAX: Final = 200
 ROWS_MAX: Final = 400  # read for one answer: some 40 ms; the next one reads on
 RUNS_REMEMBERED_MAX: Final = 5_000

@@ -131,14 +131,6 @@ CREATE TABLE tally (
   PRIMARY KEY (series, status)
 ) WITHOUT ROWID;
 
-CREATE TABLE pulse (
-  series INTEGER NOT NULL,
-  minute INTEGER NOT NULL,
-  beat   INTEGER NOT NULL,
-  runs   INTEGER NOT NULL,
-  PRIMARY KEY (series, minute, beat)
-) WITHOUT ROWID;
-
 CREATE TABLE label (
   tenant TEXT NOT NULL,
   name   TEXT NOT NULL,
@@ -316,6 +308,14 @@ CREATE TABLE mail (
   body  TEXT NOT NULL,
   UNIQUE (run, dedup)
 );
+
+CREATE TABLE pulse (
+  series INTEGER NOT NULL,
+  minute INTEGER NOT NULL,
+  beat   INTEGER NOT NULL,
+  runs   INTEGER NOT NULL,
+  PRIMARY KEY (series, minute, beat)
+) WITHOUT ROWID;
 
 CREATE INDEX run_owned ON run (no)
   WHERE owner IS NOT NULL AND finished_at IS NULL;

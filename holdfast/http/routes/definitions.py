@@ -40,7 +40,7 @@ async def _plan(ask: Ask, version: str) -> Plan:
 async def stats(ask: Ask) -> WorkflowStats:
     query: StatsQuery = ask.query
     queries = ask.services.queries
-    release, _ = await queries.definition(ask.tenant, ask.path["name"], query.number)
+    release, _ = await queries.catalog.definition(ask.tenant, ask.path["name"], query.number)
     found = await queries.stats.of(ask.tenant, release.name, query.number, query.last, millis_of(query.from_))
     kinds = await queries.definitions.kinds(ask.tenant, release.version)
     return present_plans.stats(release.name, query.number, found, kinds)

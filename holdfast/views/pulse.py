@@ -73,9 +73,9 @@ def added_up_before(now: Millis) -> int:
 
 def share(took_ms: Counter[int], part: float) -> int | None:
     """The time within which this part of the runs ended; None without any."""
-    left = int(took_ms.total() * part)
+    left = took_ms.total() * part
     for took in sorted(took_ms):
         left -= took_ms[took]
-        if left < 0:
+        if left <= 0:
             return took
     return max(took_ms, default=None)

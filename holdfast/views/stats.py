@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter, OrderedDict
 from collections.abc import Sequence
+from math import ceil
 from typing import Final
 
 import msgspec
@@ -111,4 +112,4 @@ class WorkflowStats:
 def share(took_ms: Sequence[int], part: float) -> int | None:
     """The time within which this part ended; None without any."""
     ordered = sorted(took_ms)
-    return ordered[min(len(ordered) - 1, int(len(ordered) * part))] if ordered else None
+    return ordered[max(0, ceil(len(ordered) * part) - 1)] if ordered else None

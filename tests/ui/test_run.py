@@ -147,3 +147,25 @@ def test_a_workflow_with_mistakes_is_mended_published_and_started(server: Server
     one.by("start").click()
     one.by("start-yes").click()
     page.wait_for_selector("[data-testid=sentence].s-completed")
+
+
+def test_a_failure_of_last_night_is_read_and_rerun_in_two_clicks(server: Server, watched: Open) -> None:
+    server.run("bill", {"amount": 555}, until="failed")
+    one = watched(server)
+    one.open("/")
+    one.until(
+        "document.querySelector('[data-testid=need-failed-bill]').textContent.includes('the bank refuses')"
+    )
+    before = server.ask("GET", "/runs/counts?by=workflow")["total"]
+    one.by("need-rerun-failed-bill").click()
+    one.by("bulk-yes").click()
+    server.until(lambda: server.ask("GET", "/runs/counts?by=workflow")["total"] > before, "it runs again")
+
+
+def test_the_slowest_step_is_found_in_two_clicks(server: Server, watched: Open) -> None:
+    server.run("bill", {"amount": 556}, until="failed")
+    one = watched(server)
+    one.open("/")
+    one.by("nav-workflows").click()
+    one.by("open-bill").click()
+    one.until("document.querySelector('[data-testid=slow-steps] tbody tr td').textContent === 'charge'")

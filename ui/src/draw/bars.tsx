@@ -24,7 +24,7 @@ export const Bars = ({ pulse, onPick, testid, now }: { pulse: Pulse; onPick?: (f
           <g key={one.at}><title>{`${clock(at(one.at), false)}: ${counted(one.started, "start")}, ${counted(good, "end")}, ${counted(failed, "failure")}`}</title>
             {s > 0 && <rect class="started" x={i * w + w * 0.1} y={H - 1 - s} width={w * 0.8} height={s} />}
             {g > 0 && <rect class="ended" x={i * w + w * 0.1} y={H - 1 - g} width={w * 0.8} height={g} />}
-            {f > 0 && <rect class="failures" x={i * w + w * 0.1} y={H - 1 - f} width={w * 0.8} height={f} />}
+            {f > 0 && <rect class="failures" x={i * w + w * 0.1} y={H - 1 - g - f} width={w * 0.8} height={f} />}
             <rect x={i * w} y={0} width={w} height={H} fill="transparent" /></g>
         );
       })}

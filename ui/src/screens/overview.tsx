@@ -22,7 +22,7 @@ const facts = async (signal: AbortSignal): Promise<Facts> => {
   const of = async <T,>(name: string, read: Promise<T>): Promise<T | null> => {
     try { return await read; } catch (error) { if ((error as Error).name === "AbortError" || (error as ApiError).status === 0) throw error; if (!missing(error as ApiError)) problems.push(`${name}: ${(error as Error).message}`); return null; }
   };
-  const since = new Date(now.value - 3_600_000).toISOString();
+  const since = new Date(now.value - 86_400_000).toISOString();
   const [failures, waits, letters, flows, schedules, list, ready, services] = await Promise.all([
     of("failures", get<Page<RunLine>>("/runs", { status: "failed", from: since, limit: 200 }, signal)), of("waits", get<WaitingPage>("/waits", { limit: 10 }, signal)),
     of("dead letters", get<Page<Letter>>("/dead-letters", { limit: 50 }, signal)), of("folder", get<Folder>("/folder", { of: "flows" }, signal)), of("folder", get<Folder>("/folder", { of: "schedules" }, signal)),
@@ -44,7 +44,7 @@ export const Overview = (): JSX.Element => {
       <section class="card" aria-label="What needs you" style={{ marginBottom: "16px" }}>
         <Shown of={found} lines={3} testid="needs">{(data) => (
           <>
-            {needs.length === 0 && <p class="well s-completed" data-testid="all-well"><Mark state="completed" />All is well: nothing failed in the last hour and nothing waits for a person.</p>}
+            {needs.length === 0 && <p class="well s-completed" data-testid="all-well"><Mark state="completed" />All is well: nothing failed in the last 24 hours, and nothing waits for a person.</p>}
             {needs.map((need) => (
               <div class={`need s-${need.state}`} key={need.key} data-testid={`need-${need.key}`}><Mark state={need.state} /><span class="grow">{need.text}</span>
                 {need.to && <LinkButton to={need.to} testid={`need-show-${need.key}`} label={`Show: ${need.text}`}>{need.show}</LinkButton>}

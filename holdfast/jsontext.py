@@ -15,6 +15,7 @@ import re
 from binascii import unhexlify
 from codecs import escape_decode
 from collections.abc import Iterator
+from math import inf
 from typing import Final
 
 import msgspec
@@ -70,16 +71,18 @@ def count_members(text: bytes) -> int:
     return _count(text, _COLONS)
 
 
-def count_commas(text: bytes) -> int:
-    """The number of commas outside strings: nearly the number of values."""
-    return _count(text, _COMMAS)
+def count_commas(text: bytes, most: int) -> int:
+    """The number of commas outside strings, which is nearly the number of values; where it exceeds `most`, only that it does."""
+    return _count(text, _COMMAS, most)
 
 
-def _count(text: bytes, marks: _Marks) -> int:
+def _count(text: bytes, marks: _Marks, most: float = inf) -> int:
     count, quoted = 0, False
     for chunk in _chunks(text):
         found, quoted = _outside_strings(_paired(marks.of(chunk)), quoted)
         count += len(found)
+        if count > most:
+            break
     return count
 
 

@@ -218,3 +218,9 @@ def test_a_text_is_cut_between_members_and_never_within_a_string(value: list[Any
 def test_a_search_within_a_string_ends_with_its_chunk() -> None:
     """It went on to the end of the string, for every chunk of it: the time grew with the square of its length."""
     assert jsontext._next_comma(b"x" * 100 + b'",1]', 10, 20, 1, True) == (None, 1)
+
+
+def test_counting_commas_stops_soon_after_the_limit() -> None:
+    text = b'["a,b",' + b"0," * 10 * jsontext.CHUNK + b"0]"
+    assert jsontext.count_commas(text, len(text)) == 10 * jsontext.CHUNK + 1
+    assert 100 < jsontext.count_commas(text, 100) < jsontext.CHUNK

@@ -70,7 +70,14 @@ def _moved_out(value: msgspec.Raw, blobs: dict[str, bytes]) -> msgspec.Raw:
         return value
     digest = sha256(text)
     blobs[digest] = text
-    return _reference(digest)
+    reference = _reference(digest)
+    _hashed[:] = value, reference
+    return reference
+
+
+# The last value that a row moved out, and its reference: the snapshot after a large row refers to the same value, and hashing 25 MiB
+# takes 20 ms. The snapshot empties this, so that the value is not kept in memory.
+_hashed: list[Any] = [None, None]
 
 
 def with_output(outcome: Outcome, output: msgspec.Raw) -> Outcome:
@@ -125,7 +132,9 @@ def encode_parts(run: Run) -> list[tuple[int, bytes]]:
     if fresh:
         parts.append((count := count + 1, _encode(fresh)))
     run.__dict__["parts"] = (count, written)
-    return [(0, _with_sizes(_encode(_open_state(run)), sizes_of(run))), *parts]
+    state = _with_sizes(_encode(_open_state(run)), sizes_of(run))
+    _hashed[:] = None, None
+    return [(0, state), *parts]
 
 
 def _with_sizes(state: bytes, sizes: dict[str, int]) -> bytes:
@@ -232,7 +241,8 @@ def _referred(run: Run, value: msgspec.Raw) -> msgspec.Raw:
     if len(known) > REFERENCES_REMEMBERED_MAX:
         known.clear()
     if id(value) not in known:
-        known[id(value)] = (value, _reference(sha256(bytes(value))))
+        made = _hashed[1] if _hashed[0] is value else _reference(sha256(bytes(value)))
+        known[id(value)] = (value, made)
     reference: msgspec.Raw = known[id(value)][1]
     return reference
 

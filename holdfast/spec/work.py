@@ -46,7 +46,8 @@ class Work:
         by_size = len(text) // READ_OF_A_UNIT
         units = by_size + text.count(b",") // MEMBERS_READ_OF_A_UNIT
         if units > self.left >= by_size:
-            units = by_size + count_commas(text) // MEMBERS_READ_OF_A_UNIT
+            most = (self.left - by_size + 1) * MEMBERS_READ_OF_A_UNIT
+            units = by_size + count_commas(text, most) // MEMBERS_READ_OF_A_UNIT
         self.spend(units)
 
     def weigh(self, value: Any) -> None:

@@ -127,7 +127,11 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
         ("DELETE FROM cursor", "schedules have a cursor", "schedule s of tenant default"),
         ("DELETE FROM schedule", "cursors have a schedule", "schedule s"),
         ("UPDATE cursor SET next_at = 'soon'", "numbers and times are numbers", "'soon' is not a number"),
-        ("UPDATE schedule SET created_at = 'x'", "numbers and times are numbers", "the creation of schedule s"),
+        (
+            "UPDATE schedule SET created_at = 'x'",
+            "numbers and times are numbers",
+            "the creation of schedule s",
+        ),
         ("UPDATE run SET finished_at = x'00'", "numbers and times are numbers", "the end of run"),
         ("UPDATE schedule SET kind = 'at'", "schedules have the kind of their trigger", "is of kind at"),
         ("DELETE FROM ledger", "runs of schedules are in the ledger", "by schedule s"),

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import base64
 import codecs
+import importlib
 import io
 import socket
 import textwrap
@@ -25,7 +26,7 @@ from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard, Target, looked_up
 from holdfast.tools.limit import Limit
 from holdfast.tools.results import PIECE_BYTES, Unread
-from holdfast.tools.threads import start_threads_of_loop
+from holdfast.tools.threads import in_thread, start_threads_of_loop
 from holdfast.values import encode, written
 
 if TYPE_CHECKING:
@@ -135,6 +136,16 @@ def session_of(**options: Any) -> aiohttp.ClientSession:
     return session
 
 
+_is_loaded = {"aiohttp": False}  # by this module
+
+
+async def _load_client() -> None:
+    """Import the client library in a thread: at the first request it takes 0.2 s, for which a server would not answer."""
+    if not _is_loaded["aiohttp"]:
+        await in_thread(importlib.import_module, "aiohttp")
+        _is_loaded["aiohttp"] = True
+
+
 def _check_framing(headers: dict[str, str], content: bytes | None) -> None:
     """Refuse headers that contradict the length of the body: such requests can be smuggled past a proxy."""
     for name in [name for name in headers if name.strip().lower() in FRAMING]:
@@ -172,6 +183,7 @@ class _Request(msgspec.Struct):
         return f"{self.method} {self.url.partition('?')[0].partition('#')[0]}"
 
     async def send(self, guard: Guard) -> _Answer:
+        await _load_client()
         import aiohttp
 
         targets = await guard.targets(self.url)

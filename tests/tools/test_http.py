@@ -5,8 +5,11 @@ from __future__ import annotations
 import asyncio
 import gzip
 import socket
+import subprocess
+import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, closing, suppress
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -355,3 +358,27 @@ def test_a_cancelled_request_ends_its_connection() -> None:
                 await task
 
     asyncio.run(run())
+
+
+IMPORTED_WHERE = """
+import sys, threading
+import holdfast
+
+class Finder:
+    def find_spec(self, name, path=None, target=None):
+        if name == "aiohttp":
+            print(threading.current_thread() is threading.main_thread())
+
+sys.meta_path.insert(0, Finder())
+step = {"id": "s", "tool": "http_request", "args": {"url": "http://127.0.0.1:1/"}}
+try:
+    holdfast.run_sync({"name": "n", "steps": [step]}, {})
+except holdfast.RunFailed:
+    pass
+"""
+
+
+def test_the_first_request_does_not_import_the_client_library_on_the_event_loop(tmp_path: Path) -> None:
+    words = [sys.executable, "-c", IMPORTED_WHERE]
+    ran = subprocess.run(words, cwd=tmp_path, stdout=subprocess.PIPE, text=True, check=True)
+    assert ran.stdout.split() == ["False"]

@@ -1,4 +1,4 @@
-"""Which files of a folder have arrived: regular files whose size and time have stood still for a while.
+"""Which files of a folder have arrived: regular files whose size and modification time have not changed for a while.
 
 Reads the folder; knows no schedules and no ledger. Links, pipes and sockets are never opened, so a file cannot lead elsewhere
 or block the reader. Names that begin with a dot belong to programs that are still writing.
@@ -86,9 +86,9 @@ def _arrival(name: str, seen: os.stat_result) -> Arrival:
 
 
 class Stillness:
-    """How long each file of a folder has stood still, by a clock that only goes forward.
+    """How long each file of a folder has been unchanged, by a monotonic clock.
 
-    After a restart a file has to stand still once more.
+    After a restart the wait starts again for each file.
     """
 
     def __init__(self, secs: float) -> None:
@@ -96,7 +96,7 @@ class Stillness:
         self._since: dict[str, tuple[tuple[int, int, int, int], float]] = {}
 
     def due(self, found: list[Arrival], now: float) -> tuple[list[Arrival], float | None]:
-        """The files that have stood still for long enough, and the seconds after which the next may have."""
+        """Return the files that have been unchanged for long enough, and the seconds until the next file may be."""
         before, self._since = self._since, {}
         due, left = [], []
         for one in found:
@@ -104,9 +104,7 @@ class Stillness:
             if state != one.state:
                 since = now
             self._since[one.name] = (one.state, since)
-            if (
-                since + self._secs <= now
-            ):  # as it is rounded below: what is left is never a wait that takes no time
+            if since + self._secs <= now:  # rounded as below, so that the remaining wait is never zero
                 due.append(one)
             else:
                 left.append(since + self._secs - now)

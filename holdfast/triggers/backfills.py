@@ -23,8 +23,8 @@ from holdfast.triggers.rows import Key, cursor_of, key_of
 from holdfast.triggers.starting import known
 from holdfast.values import Millis, rfc3339
 
-EXAMINED_IN_ALL_MAX: Final = 1_000_000  # occurrences of one request, with a run or without
-STRETCHES_MAX: Final = 1_000  # of a request, between which there are runs: they are stored with the cursor
+EXAMINED_IN_ALL_MAX: Final = 1_000_000  # occurrences of one request, whether or not they have a run
+STRETCHES_MAX: Final = 1_000  # gaps without runs in one request: they are stored with the cursor
 SHOWN_MAX: Final = 1_000  # occurrences that a response lists
 LEDGER_PAGE: Final = 10_000
 

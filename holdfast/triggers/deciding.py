@@ -8,8 +8,8 @@
     a subclass carries it out:                         cursors and rows of skipped
     fires.py starts runs                               occurrences, a page in one commit
 
-Schedules are rows: of those that are not due only the soonest time is known here, and nothing polls. Knows the order of things and
-commits; whether an occurrence fires is decided by `due`, and what that means by the subclass.
+Schedules stay in the database: of those that are not due, only the earliest time is in memory, and nothing polls. Knows in which
+order to decide and commit. `due` decides whether an occurrence fires, and the subclass carries it out.
 """
 
 from __future__ import annotations
@@ -90,9 +90,9 @@ class Deciding(Service):
         self.deciding = asyncio.Lock()
         self.broken: dict[Key, str] = {}  # schedules that cannot be decided, and why
         self.run_counts: Counter[Key] = Counter()  # fires of this process
-        self._wanted: dict[Key, None] = {}  # schedules that are to be asked although no timer is due
+        self._wanted: dict[Key, None] = {}  # schedules to decide about although no timer is due
         self._owing: set[Key] = set()  # schedules with occurrences that wait for a run to end
-        self._ended: set[Key] = set()  # schedules of which a run has ended while decisions were made
+        self._ended: set[Key] = set()  # schedules with a run that ended while decisions were made
         self._querying: asyncio.Task[None] | None = None
         self.is_open = False  # whether it fires due schedules by itself
         self._is_held = False
@@ -191,7 +191,7 @@ class Deciding(Service):
         except Unavailable as error:
             log.warning("schedules are not fired for now: %s", error)
             self._query_later()
-        except Exception:  # a bug must not be the end of all schedules
+        except Exception:  # a bug must not stop all schedules
             log.exception("schedules cannot be fired now")
             self._query_later()
         finally:
@@ -201,7 +201,7 @@ class Deciding(Service):
         self.timers.due_in_store(Millis(self._clock.now() + QUERY_AGAIN_MS))
 
     async def begin(self) -> None:
-        """Before the first decision, and after a jump of the clock: which occurrences were missed, and which are owed."""
+        """Find the missed and pending occurrences, before the first decision and after a jump of the clock."""
         if self._has_begun:
             return await self.outages.store()
         await self.outages.open()
@@ -222,7 +222,7 @@ class Deciding(Service):
                 return False
             try:
                 await self._carry_out_page(states, now)
-            except BaseException:  # all are read again, those that were only asked for too
+            except BaseException:  # read all of them again, including those that no timer made due
                 self._wanted.update(dict.fromkeys(key_of(state.cursor) for state in states))
                 raise
         await asyncio.sleep(
@@ -240,7 +240,7 @@ class Deciding(Service):
                 break
 
     def _decide_all(self, states: list[ScheduleState], now: Millis) -> Iterator[list[Decided]]:
-        """The decisions about a page of schedules, as many at a time as one turn of the loop has time for."""
+        """Yield the decisions about a page of schedules, in portions that fit into one turn of the loop."""
         decisions: list[Decided] = []
         work = 0
         for state in states:
@@ -273,7 +273,7 @@ class Deciding(Service):
         try:
             schedule = known(state.schedule.body)
             return None if schedule.clock is None else self._decided(state, schedule, now)
-        except Exception as error:  # the others must not suffer for it
+        except Exception as error:  # one broken schedule must not stop the other schedules
             log.exception("schedule %s cannot be decided and is set aside until it is changed", key[1])
             self.broken[key] = repr(error)
             return None

@@ -36,7 +36,7 @@ PRIORITY: Final = 1_000
 
 
 class Declared(NamedTuple):
-    """A schedule as it is to be stored. `source` is where it was read from: a file, a plugin."""
+    """A schedule to store. `source` is where it was read from: a file or a plugin."""
 
     spec: ScheduleSpec
     source: str = ""
@@ -56,7 +56,7 @@ class Plan(NamedTuple):
 
 
 class Watcher(Protocol):
-    """Is told which schedules exist: for kinds of trigger that need a path, a folder or a task for each."""
+    """Is notified of created and deleted schedules: for trigger kinds that need a path, a folder or a task per schedule."""
 
     def put(self, tenant: str, spec: ScheduleSpec, origin: Origin) -> None: ...
     def remove(self, tenant: str, schedule_id: str) -> None: ...
@@ -136,7 +136,7 @@ class Definitions:
     async def _apply(
         self, tenant: str, origin: Origin, declared: Sequence[Declared], removed: Sequence[str]
     ) -> None:
-        """Store definitions with their cursors, and delete others, in one commit."""
+        """Store definitions with their cursors, and delete removed schedules, in one commit."""
         if not declared and not removed:
             return
         await self._check_paths(tenant, declared, removed)
@@ -194,7 +194,7 @@ class Definitions:
             batch.firings.append(await self._replaced(state, new))
 
     def _first(self, key: Key, new: Known, revision: int | None = None) -> Firing:
-        """The cursor of a new schedule, or one in the place of a damaged one with this revision."""
+        """The cursor of a new schedule, or the replacement of a damaged cursor with this revision."""
         now = self._clock.now()
         cursor = control.registered(now)
         next_at = None if new.clock is None else due(new.clock, cursor, Running(), now).next_at
@@ -295,7 +295,9 @@ class Definitions:
         for start in range(0, len(ids), PAGE):
             asked = [(tenant, one) for one in ids[start : start + PAGE]]
             states = await self._store.schedule_states(asked, every_slot=True)
-            states.sort(key=lambda state: state.cursor.slot in self._store.slots)  # of several, one of here
+            states.sort(
+                key=lambda state: state.cursor.slot in self._store.slots
+            )  # of several slots, prefer one of this node
             found |= {state.schedule.id: state for state in states}
         return found
 

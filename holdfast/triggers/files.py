@@ -1,6 +1,6 @@
-"""Watched folders: a file that has arrived, and stands still, is an event of its schedule.
+"""Watched folders: a file that has arrived, and no longer changes, is an event of its schedule.
 
-    notice of the system, or 5 s ──► scan the folder ──► stood still? ──► an event, under the file's identity
+    notification, or every 5 s ──► scan the folder ──► unchanged? ──► an event, under the file's identity
 
 The ledger knows which files were events before, so a restart repeats none and misses none. Rows of the ledger are deleted after
 a while, and files may stay for longer: a file that is older than that, and not newer than the position that is stored with
@@ -33,7 +33,7 @@ DAY_MS: Final = 86_400_000
 
 
 class Files(Tasks):
-    """`retention_days` is how long rows of the ledger are kept at least; None is for ever."""
+    """`retention_days` is how long rows of the ledger are kept at least; None means forever."""
 
     def __init__(self, clock: Clock, occurrences: Occurrences, retention_days: float | None = None) -> None:
         super().__init__()

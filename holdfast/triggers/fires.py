@@ -59,7 +59,7 @@ class Fires(Deciding):
         key = (resident.run.tenant, resident.schedule, resident.slot)
         self.ended(key)
         if resident.run.status != "completed":
-            self.ask(key)  # it may have failed too often
+            self.ask(key)  # the schedule may have to pause after too many failures
 
     def running(self, state: ScheduleState) -> Running:
         return Running(state.open, state.catchups, self.run_counts[key_of(state.cursor)])
@@ -133,7 +133,7 @@ class Fires(Deciding):
         return [one.firing(cursor=_uncounted(one.due.cursor))]
 
     def _refused(self, one: Decided, occasion: Occasion, error: Exception) -> Firing:
-        """The occurrence is decided, and no run came of it."""
+        """The occurrence is decided, but its run could not be started."""
         log.warning("schedule %s could not start its run: %s", one.key[1], error)
         if not isinstance(error, HoldfastError):
             log.error("this is a bug, or a bug of a plugin", exc_info=error)

@@ -1,5 +1,5 @@
 """Deliveries of webhooks that go to a sink. The sink accepts an event before its row of the ledger is written and its sender gets
-a response, so an event is never lost; one whose row could not be written may come to the sink again.
+a response, so an event is never lost; if its row could not be written, the sink may receive it again.
 """
 
 from __future__ import annotations

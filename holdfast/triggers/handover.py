@@ -4,9 +4,9 @@
                                                                     │  refused: again after 1, 5 and 30 s
                                                                     └──► the row is `failed`, and its place is free
 
-The decision is durable before the sink hears of it. A fire whose row still waits when a process begins is offered again: the
-earlier process may have ended before the sink answered, so a sink may get a fire twice, but never loses one. Knows rows and the
-order of things; whether an occurrence fires is decided by deciding.py.
+The decision is durable before the sink gets the fire. When a process starts, it offers every fire whose row still waits again,
+because the earlier process may have ended before the sink answered: a sink may get a fire twice, but never misses one. Knows rows
+and the order of commits; deciding.py decides whether an occurrence fires.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Handover(Deciding):
         await super().open(drive=drive)
 
     async def close(self) -> None:
-        """Offer nothing more. A sink that does not answer in time is left alone: the next process offers its fire again."""
+        """Stop offering fires. If the sink does not answer in time, the next process offers the fire again."""
         await super().close()
         self._closing.set()
         if self._handing:
@@ -103,7 +103,7 @@ class Handover(Deciding):
         )  # schedules that ask for it are refused
 
     async def _start_all(self, decisions: list[Decided]) -> list[Firing]:
-        """Commit the fires, then hand them over; gives what is to be written about those whose inputs cannot be made."""
+        """Commit the fires, then offer them to the sink. Return the rows to write for fires whose inputs cannot be rendered."""
         refused: list[Firing] = []
         begun: list[_Fire] = []
         batch = Batch()
@@ -182,7 +182,7 @@ class Handover(Deciding):
         return self._closing.is_set()
 
     async def _settle(self, fire: _Fire, row: LedgerEntry) -> None:
-        """Write what became of a fire. If that is not possible for long, the next process offers it again."""
+        """Write the outcome of a fire. If that fails until the process ends, the next process offers the fire again."""
         while True:
             batch = Batch()
             batch.firings.append(Firing((row,), takes=LedgerKey(*fire.key, row.occurrence)))

@@ -31,10 +31,10 @@ class Kind(Protocol):
     """Serves the schedules of one kind."""
 
     def put(self, tenant: str, spec: ScheduleSpec, origin: Origin) -> None:
-        """A schedule of this kind is stored, as it is from now on."""
+        """A schedule of this kind was created or changed."""
 
     def remove(self, tenant: str, schedule_id: str) -> None:
-        """A schedule is gone, or is of another kind. It may never have been of this one."""
+        """A schedule was deleted, or has another kind now. It may never have had this kind."""
 
 
 class Kinds(Service):
@@ -76,7 +76,7 @@ class Kinds(Service):
     def _serve_stored(self, row: ScheduleRow) -> None:
         try:
             spec = known(row.body).spec
-        except Exception:  # the other schedules and the server must not suffer for a damaged row
+        except Exception:  # a damaged row must not affect the other schedules or the server
             log.exception("schedule %s cannot be read and is not served", row.id)
             return
         self.put(row.tenant, spec, row.origin)
@@ -95,7 +95,7 @@ class Kinds(Service):
         self.waiting.abandon()
 
     def put(self, tenant: str, spec: ScheduleSpec, origin: Origin) -> None:
-        """A schedule was created, replaced, paused or resumed. One that says the same as before is served as before."""
+        """A schedule was created, replaced, paused or resumed. If its definition is unchanged, nothing happens."""
         if not self._is_open or origin == "code":  # the program that declares it serves it
             return
         said = spec.canonical(), origin

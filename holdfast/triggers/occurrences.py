@@ -1,12 +1,12 @@
-"""Occurrences of triggers without a clock: deliveries of webhooks, ends of runs, files, events of a source.
+"""Occurrences of event triggers: webhook deliveries, finished runs, files, events of a source.
 
-    deliver ──► had it before? ──► room for a run? ──► run and ledger row in one commit ──► the reply, stored with them
+    deliver ──► a duplicate? ──► room for a run? ──► run and ledger row in one commit ──► the reply, stored with them
                      │                    └──► waits: a ledger row with its payload, until a run of the schedule ends
                      └──► the stored reply again
 
 An occurrence has a name within its schedule; the ledger has at most one row of each, so an event that is reported twice starts
-one run. Decisions about a schedule with a limit of open runs are made one after the other. Knows no HTTP, not how each kind
-learns of its events, and not what an event starts: a subclass does (event_runs.py starts runs).
+one run. Decisions about a schedule with a limit of open runs are made one after the other. Does not know HTTP, how each kind
+detects its events, or what an event starts: a subclass does (event_runs.py starts runs).
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ from holdfast.values import Millis, RunId
 
 log = logging.getLogger("holdfast")
 
-SLOT: Final = ""  # of schedules without a clock: one for all nodes together
-DELAYED: Final = "delayed"  # why an event waits that is due later; the others wait for a run to end
+SLOT: Final = ""  # the slot of schedules without a clock: all nodes share it
+DELAYED: Final = "delayed"  # why an event waits that is due later; all other events wait for a run to end
 TRIES_MAX: Final = 10  # if the cursor of the schedule changes meanwhile
 
 _CURSOR: Final = msgspec.json.Decoder(Cursor)

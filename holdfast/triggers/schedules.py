@@ -122,7 +122,7 @@ class Schedules(Definitions):
         return await self._fire(tenant, schedule_id, payload, "manual")
 
     async def redeliver(self, tenant: str, schedule_id: str, occurrence: str) -> Fired:
-        """Start a run for an event once more, with the payload that its row of the ledger has kept."""
+        """Start another run for an event, with the payload that its ledger row has kept."""
         row = await self._store.ledger_row(LedgerKey(tenant, schedule_id, "", occurrence))
         if row is None or row.until is not None:
             raise NotFound(f"there is no delivery {occurrence!r} in the ledger of {schedule_id!r}")

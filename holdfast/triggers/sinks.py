@@ -41,7 +41,7 @@ class JobSink(Protocol):
         """Accept a fire. A returned text is the reason why it was not accepted, and so is an exception."""
 
 
-# Hands a fire to a sink; gives the reason why it was not accepted. Raises nothing.
+# Offers a fire to a sink and returns why the sink did not accept it, or None. Never raises.
 Offer = Callable[[TriggerFire], Awaitable[str | None]]
 
 

@@ -10,7 +10,8 @@ import msgspec
 from holdfast.cli.file import finished
 from holdfast.cli.options import Usage, settings_of, text_given, value_of
 from holdfast.cli.parser import Given
-from holdfast.cli.source import Answer, Source, opened
+from holdfast.cli.source import opened
+from holdfast.cli.source_protocol import Answer, Source
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
 from holdfast.errors import NotWaiting

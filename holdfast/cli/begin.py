@@ -9,7 +9,8 @@ from typing import Any, Final, NamedTuple, Protocol
 from holdfast.cli.file import finished, found
 from holdfast.cli.options import Usage, pairs_of, read_inputs, read_spec
 from holdfast.cli.parser import Given
-from holdfast.cli.source import ServerSource, opened
+from holdfast.cli.server_source import ServerSource
+from holdfast.cli.source import opened
 from holdfast.cli.streams import say
 from holdfast.config import Settings
 from holdfast.errors import NotFound

@@ -14,7 +14,7 @@ from holdfast.cli.options import load_tools, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import instant, ms_of, shortened, table
 from holdfast.cli.server import Server, server_of
-from holdfast.cli.source import PAGE
+from holdfast.cli.source_protocol import PAGE
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
 from holdfast.runtime.plans import Plans

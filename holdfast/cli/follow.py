@@ -32,7 +32,7 @@ from holdfast.cli.render import (
     step_data,
 )
 from holdfast.cli.safe import harmless
-from holdfast.cli.source import NO_ENGINE, Answer, News, Source
+from holdfast.cli.source_protocol import NO_ENGINE, Answer, News, Source
 from holdfast.cli.streams import UNWRITTEN, give, say
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting

@@ -13,7 +13,7 @@ from holdfast.cli.options import Usage, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import instant, ms_of, now_ms, table
 from holdfast.cli.server import server_of
-from holdfast.cli.source import PAGE
+from holdfast.cli.source_protocol import PAGE
 from holdfast.cli.streams import UNWRITTEN, give, put, say, show
 from holdfast.config import Settings
 from holdfast.http.routes.keys import key_view, made_view, new_rights

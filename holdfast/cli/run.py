@@ -19,6 +19,7 @@ from holdfast.cli.begin import Begin, Continue, Start, start_of
 from holdfast.cli.check import report_unknown_tools
 from holdfast.cli.executor import executor_lines
 from holdfast.cli.file import acting, finished
+from holdfast.cli.file_source import OwnedFileSource
 from holdfast.cli.follow import (
     EXIT_CODES,
     SIGNALLED,
@@ -35,7 +36,7 @@ from holdfast.cli.parser import Given
 from holdfast.cli.render import View, is_in, problem_lines
 from holdfast.cli.safe import harmless
 from holdfast.cli.server import Server, server_of
-from holdfast.cli.source import OwnedFileSource, serving
+from holdfast.cli.source import serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting, ToolMissing

@@ -13,7 +13,8 @@ from holdfast.cli.options import settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import instant, ms_of, painted
 from holdfast.cli.safe import harmless
-from holdfast.cli.source import Source, opened
+from holdfast.cli.source import opened
+from holdfast.cli.source_protocol import Source
 from holdfast.cli.streams import UNWRITTEN, reserve_stdout, say, show
 from holdfast.config import Settings
 from holdfast.values import TERMINAL

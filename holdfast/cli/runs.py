@@ -26,7 +26,9 @@ from holdfast.cli.render import (
 )  # fmt: skip
 from holdfast.cli.run import drive
 from holdfast.cli.safe import harmless
-from holdfast.cli.source import ServerSource, Source, opened
+from holdfast.cli.server_source import ServerSource
+from holdfast.cli.source import opened
+from holdfast.cli.source_protocol import Source
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show, show_lines
 from holdfast.config import Settings
 from holdfast.runtime.engine import Engine

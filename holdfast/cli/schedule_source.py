@@ -23,7 +23,7 @@ from holdfast.api.types import (
 from holdfast.cli.file import acting, path_of, reading
 from holdfast.cli.render import now_ms
 from holdfast.cli.server import server_of
-from holdfast.cli.source import PAGE, every_page
+from holdfast.cli.source_protocol import PAGE, every_page
 from holdfast.config import Settings
 from holdfast.ops.schedule_commands import ScheduleCommands
 from holdfast.spec.schedule_record import ScheduleSpec

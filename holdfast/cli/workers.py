@@ -11,7 +11,8 @@ from holdfast.cli.parser import Given
 from holdfast.cli.render import instant, ms_of, table
 from holdfast.cli.safe import harmless
 from holdfast.cli.server import server_of
-from holdfast.cli.source import every_page, serving
+from holdfast.cli.source import serving
+from holdfast.cli.source_protocol import every_page
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
 

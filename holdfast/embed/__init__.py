@@ -3,17 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
-from datetime import UTC, datetime
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypedDict
-
-import msgspec
+from typing import Any, Self
 
 from holdfast import limits as bounds
 from holdfast.answering import Answering
@@ -21,19 +16,9 @@ from holdfast.arguments import checked
 from holdfast.config import PENDING_TTL_SECS, RETENTION_DAYS, Settings
 from holdfast.deliveries.destinations import Given as FinalCallback
 from holdfast.deliveries.destinations import destination
-from holdfast.errors import (
-    EngineClosed,
-    InvalidInputs,
-    LimitExceeded,
-    NotFound,
-    RunCancelled,
-    RunEnded,
-    RunFailed,
-    RunInterrupted,
-    RunIsOver,
-    StoreUnavailable,
-    ToolMissing,
-)
+from holdfast.embed.handle import RunHandle
+from holdfast.embed.records import Cancellation, Resumption, RunInfo, StepInfo, run_info
+from holdfast.errors import EngineClosed, InvalidInputs, LimitExceeded, NotFound, RunIsOver, ToolMissing
 from holdfast.execution.dispatcher import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.plugins.call import add_tools
 from holdfast.plugins.find import Found, given
@@ -41,27 +26,22 @@ from holdfast.plugins.load import load
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.commands import check_parent, checked_inputs
 from holdfast.runtime.compose import Options, database_path, embedded, lock_of
-from holdfast.runtime.engine import Engine
 from holdfast.runtime.planning import Validation
 from holdfast.runtime.rerun import Again
-from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.starts import RerunRun, StartRun
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import DURABILITIES
-from holdfast.store.records import RunRow
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.tools.remote import RemoteCaller
 from holdfast.tools.results import refuse_bent
 from holdfast.tools.secrets import Provider, Secrets
-from holdfast.values import DEFAULT_TENANT, Error, Millis, RunId, RunNo, StepState, decode, job_id
-from holdfast.views.events import Events, RunEvent, events_of
+from holdfast.values import DEFAULT_TENANT, RunId
+from holdfast.views.events import RunEvent
 from holdfast.views.outline import Outline
-from holdfast.views.outputs import output_of
 from holdfast.views.runs import list_runs
-from holdfast.views.steps import StepView, read_steps
 
 __all__ = [
     "Cancellation",
@@ -77,54 +57,6 @@ __all__ = [
 ]
 
 Spec = WorkflowSpec | FlowSpec | str | os.PathLike[str] | Mapping[str, Any]
-
-_ENDED: dict[str, type[RunEnded]] = {
-    "failed": RunFailed,
-    "cancelled": RunCancelled,
-    "interrupted": RunInterrupted,
-}
-
-
-class Cancellation(TypedDict):
-    """`cancelled` is true if the run is now being cancelled; otherwise `status` is the final status that it already had."""
-
-    cancelled: bool
-    status: str
-
-
-class Resumption(TypedDict):
-    """`reason` is resumed, parked (no step waits for it yet), already_resumed, expired or unknown_task."""
-
-    resumed: bool
-    reason: str
-
-
-class RunInfo(msgspec.Struct, frozen=True):
-    """A run as lists show it."""
-
-    id: str
-    workflow: str
-    version: str
-    status: str
-    labels: dict[str, str]
-    parent_job_id: str | None
-    rerun_of: str | None
-    created_at: datetime
-    finished_at: datetime | None
-
-
-class StepInfo(msgspec.Struct, frozen=True):
-    """One step that a run has reached. `job_id` is the id of its latest attempt; a step without a call has none."""
-
-    path: str
-    status: StepState
-    attempts: int
-    job_id: str | None
-    output: Any
-    error: Error | None
-    started_at: datetime
-    finished_at: datetime | None
-    due_at: datetime | None  # when its timer or retry is due, while it waits
 
 
 class Holdfast:
@@ -349,7 +281,7 @@ class Holdfast:
         rows = await list_runs(
             self._engine.store, status=status, workflow=workflow, label=label, before=after, limit=limit
         )
-        return [_run_info(row) for row in rows]
+        return [run_info(row) for row in rows]
 
     @checked
     async def rerun(
@@ -454,90 +386,6 @@ class Holdfast:
             raise NotFound(f"there is no file {path} in {os.getcwd()}") from None
 
 
-class RunHandle:
-    """One run, by its id."""
-
-    __slots__ = ("_ended", "_engine", "_no", "id")
-
-    def __init__(self, engine: Engine, no: RunNo, run_id: RunId) -> None:
-        self._engine, self._no = engine, no
-        self._ended: ResidentRun | None = None
-        self.id = run_id
-
-    def __repr__(self) -> str:
-        return f"<run {self.id}>"
-
-    async def status(self) -> str:
-        """The status of the run, as of its last durable row."""
-        return (await self._engine.runs.row_of(self.id)).status
-
-    async def info(self) -> RunInfo:
-        """The run as lists show it."""
-        return _run_info(await self._engine.runs.row_of(self.id))
-
-    @checked
-    async def steps(self, *, every: bool = False) -> dict[str, StepInfo]:
-        """The steps reached so far, by path: top-level and failed steps, or all of them with `every`."""
-        resident = await self._engine.runs.find(self.id)
-        found = await read_steps(self._engine.store, resident.plan, resident.run, every=every)
-        return {path: _step_info(self.id, step) for path, step in found.items()}
-
-    async def events(self) -> AsyncIterator[RunEvent]:
-        """Every event of the run from its start, then new ones as they happen, until it ends."""
-        row = await self._engine.runs.row_of(self.id)
-        plan = await self._engine.plans.of_version(row.tenant, row.version)
-        engine = self._engine
-        engine.waiters.check(row.no)
-        found = events_of(engine.store, engine.feed, row.no, Events(row.id, plan.steps_total))
-        async with aclosing(found) as events:
-            async for event in events:
-                yield event
-
-    @checked
-    async def result(self, timeout: float | None = None) -> Any:
-        """Wait for the run and return its output; raises RunFailed, RunCancelled or RunInterrupted if it does not complete."""
-        if self._ended is None:
-            self._ended = await self._wait(timeout)
-        resident = self._ended
-        run = resident.run
-        if run.status == "completed":
-            return await output_of(self._engine.store, resident.plan, run)
-        error = _ENDED[run.status](run.id, run.error or Error(run.status, f"the run is {run.status}"))
-        await self._note_traceback(error)
-        raise error
-
-    async def _note_traceback(self, error: RunEnded) -> None:
-        """Show where the tool raised below the error, as part of its own traceback."""
-        cause = error.error
-        while cause.cause is not None:
-            cause = cause.cause
-        with contextlib.suppress(StoreUnavailable):
-            found = await self._engine.store.log_lines(
-                self._no, 0, 1, path=cause.path, attempt=cause.attempt, level="traceback"
-            )
-            for line in found:
-                error.add_note(
-                    f"in the tool of step {line.path}, attempt {line.attempt}:\n{line.text.rstrip()}"
-                )
-
-    async def _wait(self, timeout: float | None) -> ResidentRun:
-        if timeout is None:
-            return await self._engine.waiters.ended(self._no)
-        try:
-            return await asyncio.wait_for(self._engine.waiters.ended(self._no), timeout)
-        except TimeoutError:
-            raise TimeoutError(
-                f"run {self.id} has not finished after {timeout} s: {await self._why()}"
-            ) from None
-
-    async def _why(self) -> str:
-        row = await self._engine.runs.row_of(self.id)
-        if not row.needs:
-            return f"it is {row.status}"
-        needs = [name.replace("service:", "a worker for ") for name in msgspec.json.decode(row.needs)]
-        return f"it is {row.status} and needs {', '.join(needs)}"
-
-
 def run_sync(
     spec: Spec,
     inputs: Mapping[str, Any] | None = None,
@@ -597,24 +445,3 @@ def _published_name(spec: Spec) -> str | None:
 
 def _is_file_name(text: str) -> bool:
     return "\n" not in text and text.endswith((".yaml", ".yml", ".json"))
-
-
-def _run_info(row: RunRow) -> RunInfo:
-    labels = decode(row.labels) if row.labels else {}
-    created, finished = _moment(row.created_at), _moment_or_none(row.finished_at)
-    above = (row.parent_job_id, row.rerun_of)
-    return RunInfo(row.id, row.workflow, row.version, row.status, labels, *above, created, finished)
-
-
-def _step_info(run_id: RunId, step: StepView) -> StepInfo:
-    job = job_id(run_id, step.path, step.attempt) if step.attempt else None
-    times = (_moment(step.started), _moment_or_none(step.finished), _moment_or_none(step.due))
-    return StepInfo(step.path, step.status, step.attempts, job, decode(step.output), step.error, *times)
-
-
-def _moment(at: Millis) -> datetime:
-    return datetime.fromtimestamp(at / 1000, UTC)
-
-
-def _moment_or_none(at: Millis | None) -> datetime | None:
-    return None if at is None else _moment(at)

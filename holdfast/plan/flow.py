@@ -13,14 +13,14 @@ import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from msgspec import Raw
-
 from holdfast import limits
 from holdfast.plan import composed, expr
 from holdfast.plan.answers import answer_of
 from holdfast.plan.composed import TooLarge, printed
-from holdfast.plan.conditions import Holds, Lookup, condition
-from holdfast.plan.expr import Merged, Source
+from holdfast.plan.expr import Source
+from holdfast.plan.flow_after import post_of
+from holdfast.plan.flow_fan_out import CALL, gatherer, items_of, results_of, services_of
+from holdfast.plan.flow_values import Resolver, expr_of
 from holdfast.plan.graph import (
     COMPENSATE,
     END,
@@ -29,11 +29,8 @@ from holdfast.plan.graph import (
     Around,
     Block,
     Call,
-    ChildError,
     Condition,
-    Evaluate,
     FanOut,
-    Gathered,
     Guard,
     Inner,
     ItemsOf,
@@ -53,16 +50,13 @@ from holdfast.plan.graph import (
     View,
     rendered_before,
 )
-from holdfast.plan.unread import count_items, value_in
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, Edge, FlowNode, Graph, NodeCompensation, reached_from
 from holdfast.spec.policy import BackoffKind, RetryPolicy
-from holdfast.spec.reference import Literal, Reference, given, is_reference, key_parts, reference
+from holdfast.spec.reference import key_parts, reference
 from holdfast.spec.scope import OUTPUT
-from holdfast.spec.work import Work, read
-from holdfast.values import Error, Millis, NotJson, encode, segment, written
+from holdfast.values import Millis, NotJson, encode, segment
 
 CALL_TIMEOUT_MS: Final = 10_000  # of one call to a worker, unless the node says otherwise
-CALL: Final = "call"  # the only step of a child of a fan-out
 
 
 def block_of(graph: Graph, depth: int, nested: NestedOf) -> Block:
@@ -110,8 +104,8 @@ class _Builder:
         self._task = Source("item", (), depth) if depth else Source("inputs", ())
 
     def node(self, node: FlowNode, edges: Mapping[str, str], end: str) -> Node:
-        resolver = _Resolver(node, self._depth, self._task)
-        rules = _Rules(node.key, _routes(edges, end), _post(node, edges, resolver))
+        resolver = Resolver(node, self._depth, self._task)
+        rules = _Rules(node.key, _routes(edges, end), post_of(node, edges, resolver))
         match node.kind:
             case "executor" | "local":
                 return self._call(node, rules, resolver, resolver.prep, node.service or "")
@@ -121,12 +115,12 @@ class _Builder:
                 shown = expr.render(resolver.prep, refers=False)
                 return Timer(*rules[:2], _due(resolver), lambda view, at: shown(view), post=rules.post)
             case "foreach":
-                items = _items(expr_of(resolver.prep))
+                items = items_of(expr_of(resolver.prep))
                 child = self._call(node, _INNER, resolver, self._item, node.service or "")
                 return _fan_out(node, rules, items, child)
             case "parallel":
                 child = self._call(node, _INNER, resolver, resolver.prep, "", {"service": self._item})
-                return _fan_out(node, rules, _services(node, resolver), child)
+                return _fan_out(node, rules, services_of(node, resolver), child)
             case "subflow":
                 assert node.subflow is not None
                 block = block_of(node.subflow, self._depth + 1, self._nested)
@@ -143,7 +137,7 @@ class _Builder:
         """The item of a child of a fan-out in this block."""
         return Source("item", (), self._depth + 1)
 
-    def _inside(self, node: FlowNode, name: str, inner: Inner, rules: _Rules, resolver: _Resolver) -> Nested:
+    def _inside(self, node: FlowNode, name: str, inner: Inner, rules: _Rules, resolver: Resolver) -> Nested:
         return Nested(
             rules.name,
             rules.routes,
@@ -162,7 +156,7 @@ class _Builder:
         self,
         node: FlowNode,
         rules: _Rules,
-        resolver: _Resolver,
+        resolver: Resolver,
         given: Any,
         target: str,
         more: Mapping[str, Any] | None = None,
@@ -203,7 +197,7 @@ _INNER: Final = _Rules(CALL, Routes(END), None)
 # -------------------------------------------------------------------------------------------------------- edges
 
 
-def _undo(node: FlowNode, undo: NodeCompensation, resolver: _Resolver) -> Undo:
+def _undo(node: FlowNode, undo: NodeCompensation, resolver: Resolver) -> Undo:
     """Compile the call that undoes a node: its input is the result of the node."""
     is_local = node.kind == "local"
     call = Call(
@@ -249,197 +243,10 @@ def met_again(nodes: Iterable[str], edges: Sequence[Edge]) -> set[str]:
     return left
 
 
-# --------------------------------------------------------------------------------------------------- references
-
-
-class _Resolver:
-    """Resolves the references of one node."""
-
-    def __init__(self, node: FlowNode, depth: int, task: Source) -> None:
-        self._node, self.depth, self._task = node, depth, task
-        self._own = {name: self._param(value) for name, value in node.params.items()}
-        self.params = Merged(task, self._own)
-        self.prep = self._prep(node)
-
-    def _param(self, value: Any) -> Any:
-        """Return a param as written, with `$params.x` taken from the task."""
-        if isinstance(value, str) and is_reference(value):
-            found = reference(value)
-            return self._of_task(found.members) if found.root == "params" else value
-        if isinstance(value, dict):
-            return {name: self._param(member) for name, member in value.items()}
-        if isinstance(value, list):
-            return [self._param(member) for member in value]
-        return value
-
-    def of_undo(self, params: Mapping[str, Any]) -> Merged:
-        """Return the params of a compensation: references to params, to shared state, and to the result as `$input`."""
-        return Merged(self._task, {name: self._of_result(value) for name, value in params.items()})
-
-    def _of_result(self, value: Any) -> Any:
-        if isinstance(value, dict):
-            return {name: self._of_result(member) for name, member in value.items()}
-        if isinstance(value, list):
-            return [self._of_result(member) for member in value]
-        if not (isinstance(value, str) and is_reference(value)):
-            return value
-        found = reference(value)
-        if found.root == "params":
-            return self._of_task(found.members)
-        return Source(
-            "vars", found.members if found.root == "shared" else (OUTPUT, *found.members), self.depth
-        )
-
-    def _of_task(self, members: tuple[str | int, ...]) -> Source:
-        return Source(self._task.kind, members, self._task.depth)
-
-    def _prep(self, node: FlowNode) -> Any:
-        if node.prep.input_map is not None:
-            return {to: self._given(value) for to, value in node.prep.input_map.items()}
-        return None if node.prep.input_key is None else self._given(node.prep.input_key)
-
-    def _given(self, value: Any) -> Any:
-        """Compile a template for the values that prep names. The node has no input yet, so `$input` is null."""
-        found = given(value)
-        if isinstance(found, Literal):
-            return found.value
-        if found.root == "shared":
-            return Source("vars", found.members, self.depth)
-        if found.root == "input":
-            return None
-        return self._of_params(found.members)
-
-    def _of_params(self, members: tuple[str | int, ...]) -> Any:
-        """Return a place in the node's own params."""
-        if not members:
-            return self.params
-        if members[0] not in self._own:
-            return self._of_task(members)
-        own = self._own[str(members[0])]
-        if isinstance(own, Source):
-            return Source(own.kind, (*own.members, *members[1:]), own.depth)
-        return expr.walk(own, members[1:]) if members[1:] else own
-
-    def value(self, found: Reference) -> Callable[[View, Any], Any]:
-        """Return the value of a reference, given the node's input or result."""
-        if found.root == "input":
-            return lambda view, value: expr.walk(value, found.members)
-        if found.root == "shared":
-            of_vars = expr.evaluate(Source("vars", found.members, self.depth))
-            return lambda view, value: of_vars(view)
-        of_params = expr_of(self._of_params(found.members))
-        return lambda view, value: of_params(view)
-
-    def param(self, name: str) -> Evaluate:
-        """Return a param that configures the node itself; it may be any reference."""
-        written = self._node.params.get(name)
-        if not (isinstance(written, str) and is_reference(written)):
-            return expr_of(self._of_params((name,)))
-        value_of, given_of = self.value(reference(written)), expr_of(self.prep)
-        return lambda view: value_of(view, given_of(view))
-
-
-def expr_of(template: Any) -> Evaluate:
-    """Evaluate a template to a value. A composed value is rendered to text first, so that its size is counted: the same variable in a
-    thousand places is a thousand copies."""
-    if isinstance(template, Source):
-        return expr.evaluate(template)
-    if isinstance(template, Merged | dict | list):
-        text = expr.render(template, refers=False)
-        return lambda view: value_in(text(view))
-    return lambda view: template
-
-
-# --------------------------------------------------------------------------------------------- after a node
-
-
-def _post(node: FlowNode, edges: Mapping[str, str], resolver: _Resolver) -> Post:
-    return Post(_writes(node), _action(node, resolver), edges)
-
-
-def _writes(node: FlowNode) -> Callable[[View, Any, Sequence[ChildError]], Mapping[str, bytes]]:
-    key = node.post.output_key
-    fields = {to: reference(field).members for to, field in (node.post.output_map or {}).items()}
-    collects = node.failure_strategy == "collect_errors"
-
-    def writes(view: View, value: Any, errors: Sequence[ChildError]) -> Mapping[str, bytes]:
-        texts = dict[str, bytes]()
-        left = composed.LIMIT
-        for to, members in fields.items():
-            texts[to] = written(expr.walk(value, members))
-            left -= len(texts[to])
-            if left < 0:
-                raise TooLarge
-        if key is not None:
-            texts[key] = written(expr.walk(value, ()))
-            if errors and collects:
-                texts[f"{key}_errors"] = written(list(errors))
-        return texts
-
-    return writes
-
-
-def _action(node: FlowNode, resolver: _Resolver) -> Callable[[View, Any], str]:
-    """Return the action of a node: `choice_cases`, `action_static`, `action_key` in the result and then in shared state, `default_action`."""
-    if node.kind == "approval":
-        return _decided(node, resolver)
-    cases = [(case.action, condition(case.expr)) for case in node.choice_cases]
-    static, default = node.post.action_static, node.default_action or ""
-    named = None if node.post.action_key is None else reference(node.post.action_key)
-    elsewhere = None if named is None else resolver.value(named)
-    places = [] if named is None or named.root != "shared" else [named.members]
-    if node.kind == "wait_event" and places and places[0][0] == "signal":
-        places.insert(0, places[0][1:])
-    values: dict[Reference, Callable[[View, Any], Any]] = {}
-
-    def action(view: View, value: Any) -> str:
-        def found_at(found: Reference) -> Any:
-            if found not in values:
-                values[found] = resolver.value(found)
-            return values[found](view, value)
-
-        if (name := _first_that_holds(cases, found_at, view)) is not None:
-            return name
-        if static:
-            return static
-        if named is not None and elsewhere is not None:
-            in_result = [expr.walk(value, place) for place in places]
-            for said in (*in_result, elsewhere(view, value)):
-                if isinstance(said, str) and said:
-                    return said
-        return default
-
-    return action
-
-
-def _first_that_holds(cases: list[tuple[str, Holds]], resolver: Lookup, view: View) -> str | None:
-    """The action of the first case whose condition holds. All cases of a node share one budget of work: a node may have
-    thousands of them, and they are decided in one turn of the event loop."""
-    work = Work()
-    try:
-        return next((name for name, holds in cases if holds(resolver, work)), None)
-    finally:
-        view.worked += work.spent
-
-
-def _decided(node: FlowNode, resolver: _Resolver) -> Callable[[View, Any], str]:
-    """Return the action of an approval: `approved`, `rejected`, or the text of the decision."""
-    static, default, key = node.post.action_static, node.default_action or "", node.post.action_key
-    elsewhere = None if key in (None, "approval") else resolver.value(reference(key))
-
-    def action(view: View, value: Any) -> str:
-        said = value if elsewhere is None else elsewhere(view, value)
-        if isinstance(said, bool):
-            said = "approved" if said else "rejected"
-        return static or (said if isinstance(said, str) and said else default)
-
-    return action
-
-
 # ---------------------------------------------------------------------------------------------------- conditions
 
 
-def _condition(node: FlowNode, rules: _Rules, resolver: _Resolver) -> Condition:
+def _condition(node: FlowNode, rules: _Rules, resolver: Resolver) -> Condition:
     """Build a node that waits until a referenced value exists, checked on entry and after each signal."""
     is_approval = node.kind == "approval"
     named = reference(node.params["approval_key" if is_approval else "signal_key"])
@@ -474,73 +281,16 @@ def _fan_out(node: FlowNode, rules: _Rules, items: ItemsOf, child: Call) -> FanO
         items=items,
         concurrency=at_once if node.parallel_mode == "concurrent" else 1,
         goes_on=True,
-        show=_results,
+        show=results_of,
         count=None,
         noun="call",
         post=rules.post,
-        gather=_gatherer(node),
+        gather=gatherer(node),
         drains=node.failure_strategy == "fail_fast",
     )
 
 
-def _results(children: list[dict[str, Any]]) -> list[Any]:
-    return [child["steps"].get(CALL) for child in children]
-
-
-def _gatherer(node: FlowNode) -> Callable[[list[dict[str, Any]]], Gathered]:
-    keeps_holes, ignores = node.failure_strategy == "collect_errors", node.failure_strategy == "ignore_errors"
-
-    def gather(children: list[dict[str, Any]]) -> Gathered:
-        results = [
-            child["steps"].get(CALL) for child in children if keeps_holes or child["status"] == "completed"
-        ]
-        errors = [
-            ChildError(index, child["error"]["message"])
-            for index, child in enumerate(children)
-            if child["status"] == "failed"
-        ]
-        if not errors or ignores:
-            return Gathered(results, errors)
-        first = children[errors[0].index]["error"]
-        message = f"{len(errors)} of {len(children)} calls failed; call {errors[0].index}: {errors[0].error}"
-        return Gathered(results, errors, Error(first["kind"], message))
-
-    return gather
-
-
-def _items(evaluated: Evaluate) -> ItemsOf:
-    def items(view: View) -> tuple[int, bytes]:
-        value = evaluated(view)
-        if type(value) is Raw and (text := bytes(value))[:1] == b"[":
-            return count_items(text), text
-        if not isinstance(value, list):
-            raise NotJson(f"a foreach needs an array as its input, not {_kind_of(value)}")
-        return len(value), written(value)
-
-    return items
-
-
-def _services(node: FlowNode, resolver: _Resolver) -> ItemsOf:
-    value_of = resolver.param("services")
-
-    def items(view: View) -> tuple[int, bytes]:
-        services = list(node.parallel_services) if node.parallel_services else read(value_of(view))
-        is_list = isinstance(services, list) and all(isinstance(name, str) and name for name in services)
-        if not services:
-            raise NotJson("no services")
-        if not is_list:
-            raise NotJson("the services of a parallel node are an array of names")
-        return len(services), encode(services)
-
-    return items
-
-
-def _kind_of(value: Any) -> str:
-    names = {dict: "an object", str: "text", bool: "a truth value", int: "a number", float: "a number"}
-    return "null" if value is None else names.get(type(value), "another value")
-
-
-def _due(resolver: _Resolver) -> Callable[[View, Millis], Millis]:
+def _due(resolver: Resolver) -> Callable[[View, Millis], Millis]:
     delay_of = resolver.param("delay_ms")
 
     def due(view: View, now: Millis) -> Millis:
@@ -584,7 +334,7 @@ def _pending(node: FlowNode) -> PendingRule | None:
     return PendingRule(ttl_ms, poll_ms, poll_ms_max, node.supports_async_callback)
 
 
-def _key(node: FlowNode, resolver: _Resolver, given: Any) -> KeyRule | None:
+def _key(node: FlowNode, resolver: Resolver, given: Any) -> KeyRule | None:
     if node.idempotency_key is None:
         return None
     parts = [

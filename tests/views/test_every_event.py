@@ -18,8 +18,8 @@ HOUSE = Path(holdfast.__file__).parent
 # Every event, and who reads it beside `views/steps.py` and `views/node_runs.py`: those name all events, which mypy holds by
 # `assert_never`. The modules that a line leaves out ignore that event. Explain and outputs read the folded run instead.
 READ_BY: dict[str, set[str]] = {
-    "RunStarted": {"views/run_lines.py", "views/events.py", "views/runs.py"},
-    "Adopted": {"views/board.py", "views/events.py", "views/runs.py"},
+    "RunStarted": {"views/run_lines.py", "views/events.py", "views/run_view.py"},
+    "Adopted": {"views/board.py", "views/events.py", "views/run_view.py"},
     "StepSucceeded": {
         "views/board.py",
         "views/events.py",

@@ -115,7 +115,7 @@ def _moved(old: Schedule, cursor: Cursor, now: int, examined_max: int) -> _Moved
     backfills = [
         msgspec.structs.replace(one, owed=owed)
         for one in cursor.backfills
-        if (owed := listing.listed(one.owed, "superseded"))
+        if (owed := listing.listed(one.owed, "superseded", has_rows=True))
     ]
     is_cut = listing.is_cut
     moved = msgspec.structs.replace(
@@ -127,7 +127,7 @@ def _moved(old: Schedule, cursor: Cursor, now: int, examined_max: int) -> _Moved
         dropping=None,
         backfills=tuple(backfills),
     )
-    return _Moved(moved, listing.dropped, is_cut)
+    return _Moved(moved, [*listing.rows.values()], is_cut)
 
 
 class _Listing:
@@ -135,15 +135,18 @@ class _Listing:
 
     def __init__(self, grid: Grid, examined_max: int) -> None:
         self.grid, self.left = grid, examined_max
-        self.dropped: list[Skipped] = []
+        self.rows: dict[int, Skipped] = {}  # of the occurrences that are dropped, by the first of each
 
     @property
     def is_cut(self) -> bool:
         return self.left <= 0
 
-    def listed(self, queue: tuple[Owed, ...], reason: Reason) -> tuple[Owed, ...]:
+    def listed(self, queue: tuple[Owed, ...], reason: Reason, *, has_rows: bool = False) -> tuple[Owed, ...]:
+        """A queue as a list of instants. Those that are dropped get a row for this reason; those that never fire get a row too,
+        unless the ledger `has_rows` of the queue already."""
         newest: deque[int] = deque(maxlen=KEPT_MAX)
-        row: Skipped | None = None
+        oldest: Skipped | None = None
+        barred: Skipped | None = None
         rest = deque(queue)
         while rest and not self.is_cut:
             owed = rest.popleft()
@@ -153,13 +156,19 @@ class _Listing:
             rest.appendleft(msgspec.structs.replace(owed, after=tick.at))
             self.left -= not owed.instants  # what is listed already costs nothing
             if not owed.instants and not self.grid.fires(tick):
+                why: Reason = "excluded" if tick.fires else "dst_gap"
+                barred = None if has_rows else self._dropped(barred, why, tick.at)
                 continue
+            barred = None
             if len(newest) == KEPT_MAX:
-                oldest = newest[0]
-                row = Skipped(reason, row.first if row else oldest, oldest, row.count + 1 if row else 1)
+                oldest = self._dropped(oldest, reason, newest[0])
             newest.append(tick.at)
-        self.dropped += [row] if row else []
         return (*([Owed(newest[0] - 1, newest[-1], tuple(newest))] if newest else []), *rest)
+
+    def _dropped(self, row: Skipped | None, reason: Reason, at: int) -> Skipped:
+        row = Skipped.grown(row, reason, at)
+        self.rows[row.first] = row
+        return row
 
 
 class Missing(msgspec.Struct, frozen=True):
@@ -233,7 +242,7 @@ def discarded(
         else:
             queue[0] = msgspec.structs.replace(queue[0], after=tick.at)
         if tick is not None:
-            row = Skipped(reason, row.first if row else tick.at, tick.at, row.count + 1 if row else 1)
+            row = Skipped.grown(row, reason, tick.at)
     return _changed(cursor, missed=tuple(queue), waiting=(), backfills=(), catchup_from=0), row
 
 

@@ -361,11 +361,7 @@ class Decision:
     # ---------------------------------------------------------------------------------------------- the answer
 
     def _row(self, row: Skipped | None, tick: Tick, reason: Reason) -> Skipped:
-        """The row of a skipped occurrence: the one before, grown, if its reason is the same."""
-        if row is not None and row.reason == reason:
-            row = Skipped(reason, row.first, tick.at, row.count + 1)
-        else:
-            row = Skipped(reason, tick.at, tick.at, 1)
+        row = Skipped.grown(row, reason, tick.at)
         self.rows[row.first] = row
         return row
 

@@ -96,6 +96,13 @@ class Skipped(msgspec.Struct, frozen=True):
     last: int
     count: int
 
+    @classmethod
+    def grown(cls, row: Skipped | None, reason: Reason, at: int) -> Skipped:
+        """The row of a skipped occurrence: the one before, grown, if its reason is the same."""
+        if row is not None and row.reason == reason:
+            return cls(reason, row.first, at, row.count + 1)
+        return cls(reason, at, at, 1)
+
 
 class Search(msgspec.Struct, frozen=True):
     """A search for the newest occurrences up to `until`, backwards: `left` are still to be found before `at`.

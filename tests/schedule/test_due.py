@@ -415,6 +415,24 @@ def test_an_edit_keeps_so_many_that_are_owed_and_has_rows_for_the_rest() -> None
     assert sum(count for *_, count in (*rows(cut), *rows(moved))) == missed - 1 - KEPT_MAX
 
 
+def test_an_edit_has_rows_for_what_is_excluded_among_occurrences_to_be_caught_up() -> None:
+    old = schedule(
+        Timing(("0 0 * * * *",), exclude=Exclude(expressions=("* * 15,16 * * *",))),
+        missed_run_policy="run_all",
+    )
+    begun = due(old, registered(NOON), Running(), WOKE, outages=NIGHT)
+    moved = replaced(old, schedule(HALF_HOURLY), begun.cursor, Running(1, 1), WOKE + 1, outages=NIGHT)
+    assert rows(moved) == [("excluded", NOON + 3 * HOUR, NOON + 4 * HOUR, 2)]
+
+
+def test_an_edit_has_rows_for_what_is_excluded_after_a_tick_that_waits_for_its_jitter() -> None:
+    exclude = Exclude(expressions=("* * 14 * * *",))
+    old = schedule(Timing(("0 0 * * * *",), exclude=exclude), jitter_ms=3 * HOUR)
+    at = next(at for at in (NOON + HOUR + n * DAY for n in range(99)) if jitter_ms(old, at) > HOUR + 1)
+    moved = replaced(old, schedule(HALF_HOURLY), registered(at - 1), Running(), at + HOUR + 1)
+    assert rows(moved) == [("excluded", at + HOUR, at + HOUR, 1)]
+
+
 def test_a_pause_goes_on_through_an_edit() -> None:
     cursor = paused(registered(NOON), NOON + 1)
     moved = replaced(schedule(), schedule(HALF_HOURLY), cursor, Running(), NOON + 2 * HOUR + 1)

@@ -288,8 +288,9 @@ class Deciding(Service):
             # the pause includes occurrences that are due and undecided
             cursor = paused(cursor, min(now, cursor.at))
         running, outages = self.running(state), self.outages.stretches
-        answer = due(schedule.clock, cursor, running, now, outages=outages)
-        if len(answer.fires) > 1:  # a commit moves a cursor once: one run to each
+        # A commit moves a cursor once: one run to each. With a limit of two, an answer that fires once is not cut short.
+        answer = due(schedule.clock, cursor, running, now, 2, outages=outages)
+        if len(answer.fires) > 1:
             answer = due(schedule.clock, cursor, running, now, 1, outages=outages)
         is_stuck = answer.cursor == cursor and answer.next_at is not None and answer.next_at <= now
         assert not is_stuck, f"schedule {schedule.spec.id} is due and nothing is decided"

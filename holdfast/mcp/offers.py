@@ -94,13 +94,6 @@ class Catalogue:
                 return found, None
             after = more
 
-    async def tool(self, tenant: str, name: str, sees: Sees) -> Offer:
-        """The workflow that a tool name means; raises NotFound."""
-        offer = await self.named(tenant, name, sees)
-        if Manner.of(offer).kind != "tool":
-            raise NotFound(f"the workflow {name!a} is not offered as a tool")
-        return offer
-
     async def named(self, tenant: str, name: str, sees: Sees) -> Offer:
         workflow = name
         if name in self._taken or is_spelled(name):

@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Mapping
 from contextvars import ContextVar
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import Field, StrictBool
 
 from holdfast import limits
+from holdfast.api.principal import Principal
 from holdfast.api.services import Services
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.mcp.answers import refused, shown
@@ -44,6 +46,7 @@ from holdfast.views.names import nearest
 from holdfast.views.offers import Offer
 
 LIST_TTL_MS: Final = 60_000  # clients that listen hear of changes; for others, a list is old after a minute
+CALLERS_MAX: Final = 1_000  # that are kept in the words of the SDK
 CACHED: Final = (
     "tools/list", "prompts/list", "resources/list", "resources/templates/list", "resources/read", "server/discover",
 )  # fmt: skip
@@ -57,6 +60,7 @@ WORKFLOW_HINTS: Final = Hints(
 )  # a workflow may do anything that its tools do
 
 _schema: ContextVar[Mapping[str, Any] | None] = ContextVar("schema", default=None)
+_found: ContextVar[tuple[Caller, str, Offer] | None] = ContextVar("found", default=None)
 
 
 class McpServer:
@@ -92,7 +96,7 @@ class McpServer:
     async def handle(self, caller: Caller, message: Any, scope: Any, receive: Any, send: Any) -> None:
         """Answer one HTTP request whose caller is known and whose body, if it has one, is `message`."""
         scope[CALLER] = caller
-        scope["user"] = _user(caller)  # a session belongs to the key that opened it
+        scope["user"] = _user(caller.principal)  # a session belongs to the key that opened it
         _schema.set(await self._schema_for(caller, message))
         await self._manager.handle_request(scope, receive, send)
 
@@ -161,12 +165,21 @@ class McpServer:
         if tool is not None and self._desk.settings.enabled:
             return await self._call_own(talk, tool, params)
         try:
-            offer = await self._catalogue.tool(talk.tenant, params.name, sees_of(talk))
+            offer = self._found_before(talk, params.name) or await self._catalogue.named(
+                talk.tenant, params.name, sees_of(talk)
+            )
+            if Manner.of(offer).kind != "tool":
+                raise NotFound(f"the workflow {offer.name!a} is not offered as a tool")
         except NotFound:
             known = [*BY_NAME, *await self._catalogue.names(talk.tenant, sees_of(talk))]
             near = nearest(params.name, known)
             raise invalid_params(f"unknown tool {params.name[:100]!a}{near}") from None
         return await self._call_workflow(talk, offer, params)
+
+    def _found_before(self, talk: Talk, name: str) -> Offer | None:
+        """The workflow that this very request calls, if its headers were checked against it."""
+        caller, called, offer = _found.get() or (None, "", None)
+        return offer if caller is talk.caller and called == name else None
 
     async def _call_own(self, talk: Talk, tool: Tool, params: types.CallToolRequestParams) -> dict[str, Any]:
         given = params.arguments or {}
@@ -242,10 +255,11 @@ class McpServer:
         if (tool := tool_of(name)) is not None:
             return tool.schema
         try:
-            sees = sees_by(caller.principal)
-            return (await self._catalogue.named(caller.tenant, name, sees)).schema
+            offer = await self._catalogue.named(caller.tenant, name, sees_by(caller.principal))
         except HoldfastError:
             return None
+        _found.set((caller, name, offer))
+        return offer.schema
 
 
 async def _done(tool: Tool, asked: Asked) -> dict[str, Any]:
@@ -272,8 +286,8 @@ class ApproveResponse(types.NotificationParams):
     form: Any = None
 
 
-def _user(caller: Caller) -> AuthenticatedUser:
-    principal = caller.principal
+@lru_cache(maxsize=CALLERS_MAX)
+def _user(principal: Principal) -> AuthenticatedUser:
     return AuthenticatedUser(
         AccessToken(
             token="", client_id=f"{principal.tenant}/{principal.key_id}", scopes=sorted(principal.scopes)

@@ -44,7 +44,11 @@ def die() -> str:
 @server.tool()
 async def hang(beacon: str) -> str:
     await asyncio.to_thread(Path(beacon).write_text, str(os.getpid()))  # a FIFO, which the test reads
-    await asyncio.sleep(3600)
+    try:
+        await asyncio.sleep(3600)
+    finally:
+        if (heard := Path(f"{beacon}.cancelled")).exists():
+            heard.write_text("cancelled")
     return "never"
 
 

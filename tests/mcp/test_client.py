@@ -131,6 +131,17 @@ async def test_an_http_server_killed_in_the_middle_of_a_call_leaves_it_unknown_a
     assert await kind_of(http, "add", {"a": 1, "b": 2}) == "unsent"
 
 
+async def test_a_cancelled_call_is_cancelled_at_the_server(servers: Servers, tmp_path: Path) -> None:
+    os.mkfifo(beacon := tmp_path / "beacon")
+    os.mkfifo(heard := tmp_path / "beacon.cancelled")
+    call = asyncio.create_task(servers.call("one", "hang", {"beacon": str(beacon)}, None))
+    await asyncio.to_thread(beacon.read_text)
+    call.cancel()
+    async with asyncio.timeout(60):
+        assert await asyncio.to_thread(heard.read_text) == "cancelled"
+    assert await servers.call("one", "add", {"a": 1, "b": 2}, None) == 3
+
+
 async def test_a_call_that_is_not_answered_in_time_is_a_timeout(env: dict[str, str], tmp_path: Path) -> None:
     table = {"command": [sys.executable, PROGRAM], "env": env, "timeout_secs": 2}
     servers = Servers({"one": table}, Guard())

@@ -84,7 +84,7 @@ class Reload:
 
 
 async def _wrong() -> str:
-    """What is wrong with the tools as they are now; empty if they can be loaded."""
+    """Return why the tools cannot be loaded now; empty if they can."""
     process = await asyncio.create_subprocess_exec(
         *(word for word in command_line() if word != "--json"),  # errors are text then
         stdin=asyncio.subprocess.DEVNULL,

@@ -102,7 +102,7 @@ async def _up(settings: Settings, registry: Registry, given: Given, kept: socket
             run_log.close()
             return 0
         await stop.wait()
-        # to the end of the process: what it waits for last may be the disk
+        # until the process has ended: the last thing that it waits for may be the disk
         end_within(limits.now.drain_secs_max)
         if not given.has("--json"):
             say("stopping; running steps are released and continue at the next start")

@@ -145,7 +145,8 @@ async def serve(settings: Settings, *, registry: Registry | None = None, ready: 
 
 
 def prepare_process() -> None:
-    """For a process that does nothing but serve: threads leave the interpreter to the event loop, and freed memory goes back."""
+    """Tune a process that only serves: threads hand the interpreter to the event loop sooner, and freed memory is returned to
+    the system."""
     sys.setswitchinterval(SWITCH_SECONDS)
     return_freed_memory()
 

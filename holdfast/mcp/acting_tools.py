@@ -106,7 +106,7 @@ class Cancel(OneRun, frozen=True, kw_only=True):
 
 
 async def cancel(asked: Asked) -> Result:
-    """A run that is unknown or over is no error: it says that nothing was cancelled."""
+    """Cancel a run. For an unknown or finished run this is not an error: the result has `cancelled: false`."""
     run_id = asked.arguments.id
     queries = asked.services.queries
     try:

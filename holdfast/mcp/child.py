@@ -30,7 +30,7 @@ class Flooded(Exception):
 
 
 def environment(own: Mapping[str, str]) -> dict[str, str]:
-    """What a server may know of the engine's environment, and its own variables."""
+    """The environment of a server process: the variables of the engine that it may inherit, and the configured ones."""
     shared = {name: os.environ[name] for name in INHERITED if name in os.environ}
     return {**shared, **own}
 

@@ -138,7 +138,7 @@ class Servers:
         return is_destructive, read_only, getattr(said, "idempotent_hint", None)
 
     async def stop(self) -> None:
-        """End all connections, and the processes of those that are commands."""
+        """Close all connections, and end the server processes that were started as commands."""
         links = [link for some in self._links.values() for link in some]
         await asyncio.gather(*(link.close() for link in links), return_exceptions=True)
 

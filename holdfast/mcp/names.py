@@ -1,7 +1,7 @@
-"""How a workflow is called as an MCP tool. Pure: knows names, not what they mean.
+"""The MCP tool name of a workflow. Pure: knows names, not what they refer to.
 
-A tool name has 1 to 64 of the characters A-Z a-z 0-9 _ . and -. A workflow whose name is one is called by it. Any other name
-is spelled: every other character becomes `_`, and six digits of the hash of the whole name keep two such names apart.
+A tool name has 1 to 64 of the characters A-Z a-z 0-9 _ . and -. A workflow whose name fits keeps it. In any other name,
+characters that do not fit become `_`, and six digits of the hash of the whole name keep two such names apart.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _OTHER = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
 def tool_name(workflow: str, taken: Collection[str] = ()) -> str:
-    """The tool name of a workflow; `taken` are names that mean something else."""
+    """The tool name of a workflow; `taken` are the names of other tools."""
     if _PLAIN.match(workflow) and workflow not in taken:
         return workflow
     digits = sha256(workflow.encode())[:DIGITS]

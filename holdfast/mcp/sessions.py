@@ -48,7 +48,7 @@ _event = msgspec.json.Decoder(_Event)
 
 
 class Session:
-    """A session of the older era: whose it is, and which runs it follows."""
+    """A session of the older protocol version: its tenant, and the runs that it follows."""
 
     def __init__(self, tenant: str, session: ServerSession) -> None:
         self.tenant, self.session = tenant, session

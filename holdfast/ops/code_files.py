@@ -54,7 +54,7 @@ class CodeFiles:
             self.when_changed(self.changed)
 
     async def watch(self) -> None:
-        """Look after every change, until cancelled."""
+        """Scan the files after every change, until cancelled."""
         folders = sorted({file.parent for file in self._loaded})
 
         async def scan() -> None:

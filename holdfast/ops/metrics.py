@@ -213,7 +213,7 @@ class Metrics:
         return 0.0 if at is None else max(0.0, (self._clock.now() - at) / 1000)
 
     async def _next_fires(self) -> Metric:
-        """Return when schedules are due next: of the first ones, by tenant and id, so that the same are shown each time."""
+        """Return when schedules are due next. Limited to the first schedules by tenant and id, so that every scrape shows the same ones."""
         about = "When schedules are due next, in seconds since 1970"
         family = GaugeMetricFamily(
             "holdfast_schedule_next_fire_seconds", about, labels=("plugin", "schedule")

@@ -206,7 +206,7 @@ class ScheduleFolder:
     # ---------------------------------------------------------------------------------------------- the folder
 
     def _scan(self) -> object:
-        """Find the schedule files; gives everything that the set depends on, so that nothing is read again in vain."""
+        """Find the schedule files. Return everything that the set of schedules depends on; the files are read again only if it changes."""
         sources: dict[str, Skill | None] = {}
         if self.root is not None:
             sources = {os.path.realpath(path): None for path in schedule_files(self.root)}

@@ -25,9 +25,11 @@ log = logging.getLogger("holdfast")
 
 FIRST_SECONDS: Final = 300.0  # after opening, when runs of the previous process have been loaded
 AGAIN_SECONDS: Final = 3_600.0
-PAUSE_SECONDS: Final = 0.05  # between two pieces: what runs goes first
+PAUSE_SECONDS: Final = 0.05  # between two batches, so that runs are not delayed
 RETIRED_MAX: Final = 200  # runs that one commit deletes: other commits wait for it
-RETIRED_ROWS_MAX: Final = 10_000  # of these runs together; a longer one goes alone
+RETIRED_ROWS_MAX: Final = (
+    10_000  # journal rows of these runs together; a longer run is deleted by its own commit
+)
 KEYS_FORGOTTEN_MAX: Final = 500  # by one commit
 LEDGER_FORGOTTEN_MAX: Final = 500  # by one commit
 PULSE_MINUTES_MAX: Final = 30 * 24 * 60  # before this, minutes were added up long ago

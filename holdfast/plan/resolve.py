@@ -18,7 +18,7 @@ from holdfast.plan.composed import TooLarge
 from holdfast.plan.unread import Members
 from holdfast.values import decode, encode, written
 
-MARKS_MAX: Final = 250_000  # texts that begin with `$` in one value: 0.1 s
+MARKS_MAX: Final = 250_000  # strings in one value that begin with `$`; escaping this many takes 0.1 s
 
 # An unescaped quote after `{` or `,` begins a string, and one that ends before a colon is a key. Patterns begin with a fixed
 # text, for which the interpreter searches much faster.

@@ -1,7 +1,7 @@
-"""After commits failed and work again: load what was dropped, begin what was passed over, offer what was kept.
+"""Recovery once commits work again: load the runs that were dropped, start their pending attempts, apply the events that were kept.
 
-The order matters. What was durable and not begun is taken from a run as it was loaded, before anything is offered to
-it: what an offer decides is not durable yet, and will be begun by its own commit.
+The order matters. Pending attempts are started from the loaded state of a run, before any event is applied to it: the decisions of
+a new event are not durable yet, and are carried out after their own commit.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Restore(Service):
                 self._door.apply(resident, event)
 
     async def _see_to_the_rest(self) -> None:
-        """Timers, places, the lane, and what nobody drives yet."""
+        """Rejoin jobs of workers, adopt idle runs that this engine drives, arm timers, and let attempts start again."""
         self._dispatch.isolation.drop_lost()
         self._dispatch.rejoin_all()
         for resident in list(self._door.residents.values()):

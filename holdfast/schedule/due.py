@@ -249,8 +249,8 @@ class Decision:
             self.skipping = None
         elif self.schedule.overlap == "skip" or (self.schedule.overlap == "buffer_one" and self.waiting):
             if self.fires and not self.fires[-1].is_catchup:
-                # Only load makes an occurrence so late that the one before it starts now. Whether the run of that one is open
-                # when this one is looked at, is known by the next answer.
+                # The engine is late: the previous occurrence starts only now. Whether its run is still open when this occurrence is
+                # decided is known at the next call.
                 self.fires_left = 0
                 return False
             return self._skip(tick, "overlap")

@@ -75,7 +75,7 @@ class Owed(msgspec.Struct, frozen=True):
 
 
 class Backfill(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Occurrences of the past that are to fire by request, in order, as far as there is room for them.
+    """Past occurrences that were requested to fire. They fire in order, within the limit of open runs.
 
     The next one fires `every_ms` after the one before, not before `not_before`.
     """
@@ -86,9 +86,9 @@ class Backfill(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A stretch of occurrences that did not fire for one reason: one row of the ledger, which grows.
+    """Consecutive occurrences that did not fire for the same reason: one row of the ledger, which may grow.
 
-    A row is found by its first occurrence, and replaced when the stretch has become longer.
+    The first occurrence identifies the row, which is replaced when another occurrence is added.
     """
 
     reason: Reason
@@ -98,16 +98,16 @@ class Skipped(msgspec.Struct, frozen=True):
 
     @classmethod
     def grown(cls, row: Skipped | None, reason: Reason, at: int) -> Skipped:
-        """The row of a skipped occurrence: the one before, grown, if its reason is the same."""
+        """The row for a skipped occurrence: the previous row, extended, if it has the same reason."""
         if row is not None and row.reason == reason:
             return cls(reason, row.first, at, row.count + 1)
         return cls(reason, at, at, 1)
 
 
 class Search(msgspec.Struct, frozen=True):
-    """A search for the newest occurrences up to `until`, backwards: `left` are still to be found before `at`.
+    """A backward search for the newest occurrences up to `until`. `left` of them are still to be found before `at`.
 
-    It is stored, because exclusions can make it long: each answer of `due` continues it. With none left, `at` is its result.
+    Exclusions can make the search long, so it is stored and each call of `due` continues it. When `left` is 0, `at` is the result.
     """
 
     until: int
@@ -118,7 +118,7 @@ class Search(msgspec.Struct, frozen=True):
 class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
     """The progress of a schedule, per slot.
 
-    Every occurrence up to `at` is decided: it has fired, is part of a `Skipped` row, or stands in `missed` or `waiting`.
+    Every occurrence up to `at` is decided: it has fired, is part of a `Skipped` row, or is listed in `missed` or `waiting`.
     `revision` grows with every change, and is what a commit compares. `at` and `total_run_count` never shrink.
     """
 

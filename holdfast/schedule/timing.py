@@ -134,7 +134,7 @@ class Calendar:
         self._walls = [Wall(cron) for cron in crons if isinstance(cron, Cron)]
 
     def excluded_until(self, instant: int) -> int | None:
-        """The instant up to which everything is excluded from this one on; None if this one is not."""
+        """The end of the exclusion that contains an instant; None if the instant is not excluded."""
         if (
             self._starts
             and (index := bisect_right(self._starts, instant))

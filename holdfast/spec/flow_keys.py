@@ -151,7 +151,8 @@ class Nodes(NamedTuple):
 
 
 def edges_of(value: Any) -> Any:
-    """The list of edges that a mapping was meant to be: node → next node, or node → {action: node}; or UNKNOWN."""
+    """Convert a mapping that was written instead of a list of edges (node → next node, or node → {action: node}); UNKNOWN for
+    any other value."""
     if not isinstance(value, dict):
         return UNKNOWN
     edges: list[dict[str, Any]] = []

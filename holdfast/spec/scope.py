@@ -57,7 +57,7 @@ class _Frame(NamedTuple):
 
 
 class Scope:
-    """The names that can be seen from one point of a definition. Whoever walks the tree keeps it up to date:
+    """The names that are visible at one point of a definition. The code that walks the tree keeps the scope up to date:
 
         for step in steps:
             ...                                     # what `step` says is read in `scope`
@@ -65,9 +65,8 @@ class Scope:
                 visit(block.steps, scope.inside(step, block))
             scope.finish(step)                      # from here on it can be seen
 
-    Each iteration of a foreach, branch of a parallel and body of a branch is a frame of its own. After a
-    parallel or a branch the steps inside can be seen; after a foreach they cannot, since there is not one of
-    each but many.
+    Each iteration of a foreach, each branch of a parallel and each body of a branch is its own frame. The steps inside a
+    parallel or a branch are visible after it. Those inside a foreach are not, because each of them has run many times.
     """
 
     def __init__(

@@ -32,7 +32,7 @@ def steps_of(value: Any) -> Any:
 
 
 class Steps(NamedTuple):
-    """A list of steps, which is left as it is: the tree is read elsewhere."""
+    """A list of steps. Only that it is a list is checked here; the caller reads the steps."""
 
     low: int = 0
 
@@ -127,7 +127,7 @@ class Handler(NamedTuple):
 
 
 class CaughtKinds(NamedTuple):
-    """The kinds of errors that are caught: at least one, and not that of a cancelled run."""
+    """The error kinds to catch: at least one. `cancelled` is not allowed, because a cancelled run is not an error."""
 
     def read(self, fields: Fields, key: str) -> tuple[str, ...] | None:
         kinds, at = Texts("error kind").read(fields, key), (*fields.at, key)

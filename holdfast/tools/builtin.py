@@ -72,7 +72,7 @@ async def transform(
     (`{name: "$.person.name"}`), in an object or in each object of a list. `omit`: remove these keys. `merge`: merge this
     object into it, replacing existing keys.
 
-    All paths together may do the work of one expression, and at most 2,000,000 members are visited or copied.
+    All paths together share the work budget of one expression, and at most 2,000,000 members are visited or copied.
     """
     paths, members = Work(), Work("transform_members_max")
     try:

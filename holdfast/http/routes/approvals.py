@@ -85,7 +85,7 @@ async def answer(ask: Ask) -> Any:
 
 
 def _has_link(ask: Ask) -> Response | None:
-    """Only the holder of a link that this server made gets its body read."""
+    """Read the body only if the path is a link that this server has created."""
     if ask.services.links.is_link(ask.path["capability"]):
         return None
     is_form = ask.headers.get("content-type", "").partition(";")[0].strip().lower() == FORM

@@ -68,7 +68,7 @@ async def revoke(ask: Ask) -> KeyView:
 
 
 def _tenant(ask: Ask, named: str | None) -> str:
-    """The tenant whose keys are meant: the caller's own, unless the caller manages all tenants."""
+    """The tenant whose keys are requested: the caller's own, unless the caller manages all tenants."""
     if named is None or named == ask.tenant:
         return ask.tenant
     if not ask.principal.is_operator:

@@ -99,7 +99,7 @@ def _final_callbacks(wanted: StartRun) -> list[str | dict[str, Any]]:
 
 
 def _request_id(ask: Ask, said: str | None) -> str | None:
-    """The caller's own id of a start. It is kept with the run, so it never means another one."""
+    """The caller's own id for a start. It is stored with the run, so it always refers to the same run."""
     header = ask.headers.get("idempotency-key")
     if header is not None and said is not None and header != said:
         raise InvalidRequest("Idempotency-Key and request_id are two words for one thing, and differ")

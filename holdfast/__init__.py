@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
 from holdfast.version import VERSION
 
+# Type checkers know this name. Importing `typing` takes most of the time in which Ctrl-C still shows a traceback of the command.
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
     from holdfast.compat.jobs import WorkflowJob
     from holdfast.compat.scheduler import (
         JobSink,

@@ -155,7 +155,7 @@ def test_a_wheel_built_from_the_sources_has_the_published_name_and_the_command(t
     with zipfile.ZipFile(wheel) as packed:
         names = packed.namelist()
         (entry_points,) = (name for name in names if name.endswith("entry_points.txt"))
-        assert "holdfast = holdfast.cli.main:main" in packed.read(entry_points).decode()
+        assert "holdfast = holdfast.cli.entry:main" in packed.read(entry_points).decode()
     assert "holdfast/py.typed" in names
     if (ROOT / "holdfast" / "ui" / "dist" / "index.html").exists():
         assert "holdfast/ui/dist/index.html" in names and any(name.endswith("/page.js.br") for name in names)

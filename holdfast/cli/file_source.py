@@ -126,7 +126,9 @@ class FileSource:
 
     async def explain(self, run_id: str) -> Explanation:
         async with self._reading() as queries:
-            return present.explanation(await queries.explain(DEFAULT_TENANT, run_id))
+            why = present.explanation(await queries.explain(DEFAULT_TENANT, run_id))
+        is_open = why.status not in TERMINAL
+        return why if self._is_driven or not is_open else msgspec.structs.replace(why, status="waiting")
 
     async def cancel(self, run_id: str, reason: str) -> str:
         async with self._acting() as engine:
@@ -195,12 +197,18 @@ class FileSource:
                     return
                 await asyncio.sleep(0 if events else 1 / FRAMES_PER_SECOND)
 
-    async def publish(self, definition: dict[str, Any], *, draft: bool, strict: bool) -> Release:
-        """No engine has the file open, so only `strict` asks which tools there are: those that the settings name."""
-        registry = load_tools(self._settings) if strict else Registry(())
-        async with acting(self._settings, registry, may_create=True) as engine:
-            release = await engine.commands.publish(DEFAULT_TENANT, definition, draft=draft, strict=strict)
-            return present.release(release)
+    async def publish(self, text: str | dict[str, Any], *, draft: bool, strict: bool) -> Release:
+        """No engine has the file open, so the tools are those that the settings name, if they name any; workers come later."""
+        try:
+            registry = load_tools(self._settings) if strict or self._settings.tools else None
+        except Usage:
+            if strict:
+                raise
+            registry = None
+        async with acting(self._settings, registry or Registry(()), may_create=True) as engine:
+            release = await engine.commands.publish(DEFAULT_TENANT, text, draft=draft, strict=strict)
+            lacks = [] if registry is None else await engine.commands.lacks(DEFAULT_TENANT, text)
+            return present.release(release, [one for one in lacks if one.code == "unknown_tool"])
 
     async def workflows(self) -> list[WorkflowLine]:
         async with self._reading() as queries:
@@ -257,8 +265,8 @@ class OwnedFileSource(FileSource):
     async def explain(self, run_id: str) -> Explanation:
         return await self._owner.explain(run_id)
 
-    async def publish(self, definition: dict[str, Any], *, draft: bool, strict: bool) -> Release:
-        return await self._owner.publish(definition, draft=draft, strict=strict)
+    async def publish(self, text: str | dict[str, Any], *, draft: bool, strict: bool) -> Release:
+        return await self._owner.publish(text, draft=draft, strict=strict)
 
     async def roll_back(self, name: str, number: int) -> Release:
         return await self._owner.roll_back(name, number)

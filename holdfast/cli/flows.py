@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.api.types import FolderFile, FolderReport, Release, WorkflowLine
 from holdfast.cli.file import finished
-from holdfast.cli.options import Usage, read_spec, settings_of
+from holdfast.cli.options import Usage, checked_spec, read_text, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import ms_of, now_ms, painted, problem_lines, span, table
 from holdfast.cli.safe import harmless, one_line
@@ -19,10 +20,10 @@ from holdfast.cli.source import opened
 from holdfast.cli.streams import UNWRITTEN, give, put, say, show
 from holdfast.config import Settings
 from holdfast.errors import InvalidSpec, Problem
-from holdfast.spec.notation import Definition
 
 VERSION_SHOWN: Final = 12  # characters of a hash, and of a description
 DESCRIPTION_SHOWN: Final = 60
+Text = str | dict[str, Any]  # a definition: its text, or its data
 
 
 # ----------------------------------------------------------------------------------------------------- publish
@@ -30,11 +31,11 @@ DESCRIPTION_SHOWN: Final = 60
 
 def publish_command(given: Given) -> int:
     settings = settings_of(given)
-    specs = _read_all([Path(file) for file in given.arguments], settings)
+    files = _read_all([Path(file) for file in given.arguments], settings)
     return finished(
         _publish(
             settings,
-            specs,
+            files,
             is_draft=given.has("--draft"),
             is_strict=given.has("--strict"),
             as_json=given.has("--json"),
@@ -42,34 +43,45 @@ def publish_command(given: Given) -> int:
     )
 
 
-def _read_all(files: list[Path], settings: Settings) -> list[Definition]:
-    """Parse every file, or raise with the problems of all of them."""
-    specs: list[Definition] = []
+def _read_all(files: list[Path], settings: Settings) -> dict[Path, Text]:
+    """Parse every file, or raise with the problems of all of them. Returns their texts, which are published as they are written."""
+    texts: dict[Path, Text] = {}
     problems: list[Problem] = []
     for file in files:
         try:
-            specs.append(read_spec(file, settings))
+            text = read_text(file)
+            spec = checked_spec(text, file, settings)
+            document = spec.origin.document
+            # A graph may take its name from its file, which the server does not see.
+            is_named = document is not None and "name" in document.data
+            texts[file] = text.decode() if is_named else spec.to_data()
         except InvalidSpec as error:
             problems += error.problems
     if problems:
         raise InvalidSpec(problems)
-    return specs
+    return texts
 
 
 async def _publish(
-    settings: Settings, specs: list[Definition], *, is_draft: bool, is_strict: bool, as_json: bool
+    settings: Settings, texts: dict[Path, Text], *, is_draft: bool, is_strict: bool, as_json: bool
 ) -> int:
+    made: list[Release] = []
     async with opened(settings) as source:
-        made = [await source.publish(spec.to_data(), draft=is_draft, strict=is_strict) for spec in specs]
+        for file, text in texts.items():
+            try:
+                made.append(await source.publish(text, draft=is_draft, strict=is_strict))
+            except InvalidSpec as error:
+                raise InvalidSpec([replace(one, source=str(file)) for one in error.problems]) from None
     if as_json:
         return _written(give({"items": made}))
-    for release in made:
+    for file, release in zip(texts, made, strict=True):
         done = "stored as a draft" if release.status == "draft" else "published"
         say(
             f"{release.name}: {done} as number {release.number} ({release.version[:VERSION_SHOWN]}) at {source.place}"
         )
         for warning in release.warnings:
-            say(harmless(f"{release.name}: warning: {warning}"))
+            place = file if warning.startswith("spec:") else f"{file}: "
+            say(harmless(f"warning: {place}{warning.removeprefix('spec')}"))
     return 0
 
 

@@ -19,9 +19,9 @@ from holdfast.config import Settings
 from holdfast.errors import HoldfastError, InvalidInputs, Problem
 from holdfast.spec import remotes
 from holdfast.spec.inputs import means_text, with_defaults
-from holdfast.spec.notation import Definition, definition_from_file
+from holdfast.spec.notation import Definition, definition_from_text
 from holdfast.spec.problems import did_you_mean
-from holdfast.spec.read import bytes_of
+from holdfast.spec.read import bytes_of, text_of
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry, load
 from holdfast.tools.remote import RemoteCaller
@@ -94,11 +94,20 @@ def _port(text: str | None) -> int | None:
 
 def read_spec(path: Path, settings: Settings) -> Definition:
     """Parse and check the definition in a file; raises InvalidSpec with every problem."""
+    return checked_spec(read_text(path), path, settings)
+
+
+def read_text(path: Path) -> bytes:
+    """The text of a definition."""
     try:
-        spec = definition_from_file(path)
+        return text_of(path)
     except OSError as error:
         likely = _likely_file(path) if isinstance(error, FileNotFoundError) else ""
         raise Usage(f"cannot read {path}: {error.strerror}{likely}") from None
+
+
+def checked_spec(text: bytes, path: Path, settings: Settings) -> Definition:
+    spec = definition_from_text(text, str(path))
     spec.validate(settings.template_env)
     return spec
 

@@ -139,8 +139,8 @@ class ServerSource:
     def events(self, run_id: str | None) -> AsyncGenerator[LiveEvent, None]:
         return self._follower.events(run_id)
 
-    async def publish(self, definition: dict[str, Any], *, draft: bool, strict: bool) -> Release:
-        return await self.client.publish(definition, draft=draft, strict=strict)
+    async def publish(self, text: str | dict[str, Any], *, draft: bool, strict: bool) -> Release:
+        return await self.client.publish(text, draft=draft, strict=strict)
 
     async def workflows(self) -> list[WorkflowLine]:
         return await every_page(self.client.workflows)

@@ -171,7 +171,10 @@ class Planning:
             if call.kind == "tool" and call.target not in known:
                 at = (*call.at, "service" if call.at[0] == "nodes" else "tool")
                 message = f"step {quoted(call.path)}: unknown tool {quoted(call.target)}"
-                hint = did_you_mean(call.target, known) or "register it, or start a server that has it"
+                hint = (
+                    did_you_mean(call.target, known)
+                    or "register it, or start a server that has it: holdfast up --tools MODULE"
+                )
                 report.note("unknown_tool", at, message, hint, near=nearest(call.target, known) or UNKNOWN)
         return tuple(report.notes)
 

@@ -95,6 +95,34 @@ def until(cli: Cli, *words: str, number: int) -> None:
     raise AssertionError(f"number {number} never came")
 
 
+def test_publishing_warns_of_a_tool_that_is_not_there_and_says_where(cli: Cli) -> None:
+    flow = cli.flow("- {id: s, tool: ad}")
+    made = cli.run("flows", "publish", flow, HOLDFAST_TOOLS="tools")
+    assert made.returncode == 0
+    assert 'warning: flow.yaml:3:19: step "s": unknown tool "ad" (did you mean add?)' in made.stderr
+    refused = cli.run("flows", "publish", flow, "--strict", HOLDFAST_TOOLS="tools")
+    assert refused.returncode == 2
+    assert refused.stderr.startswith('flow.yaml:3:19: error: step "s": unknown tool "ad"')
+
+
+def test_a_server_warns_of_tools_and_services_that_are_not_there_and_says_where(cli: Cli) -> None:
+    cli.up("--tools", "tools")
+    flow = cli.flow("- {id: s, tool: ad}\n- {id: t, service: nowhere}")
+    made = cli.run("flows", "publish", flow)
+    assert made.returncode == 0
+    assert 'warning: flow.yaml:3:19: step "s": unknown tool "ad" (did you mean add?)' in made.stderr
+    assert "warning: flow.yaml:4:" in made.stderr and 'no worker serves "nowhere"' in made.stderr
+    refused = cli.run("flows", "publish", flow, "--strict")
+    assert refused.returncode == 2 and refused.stderr.count("flow.yaml:") == 2
+
+
+def test_a_workflow_is_published_as_its_file_is_written(cli: Cli) -> None:
+    cli.write("flow.yaml", "# with a remark\nname: flow\nsteps: [{id: s, tool: echo}]\n")
+    cli.up()
+    cli.run("flows", "publish", "flow.yaml")
+    assert cli.json("flows", "show", "flow")["source"].startswith("# with a remark")
+
+
 def test_a_folder_is_published_at_start_and_when_a_file_changes(cli: Cli) -> None:
     cli.flow(FIRST)
     (cli.folder / "flows").mkdir()

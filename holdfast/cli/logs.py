@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, Final, TextIO
 
 import msgspec
@@ -18,6 +18,7 @@ from holdfast.cli.streams import speak_through
 from holdfast.tools.secrets import Secrets
 
 OUTAGES: Final = "holdfast.services"  # services without a worker, and those that have one again
+TRACEBACKS: Final = "holdfast.tracebacks"  # of what tools raise
 _ABOUT: Final = ("run_id", "step", "attempt")  # separate fields of a log line about a run
 
 
@@ -63,7 +64,10 @@ class AsText(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name that logging calls
         """The message alone; an exception is printed on the lines below it."""
-        return super().formatMessage(record).translate(CONTROLS)
+        text = super().formatMessage(record)
+        if record.name == TRACEBACKS:
+            return "\n    ".join(line.translate(CONTROLS) for line in text.split("\n"))
+        return text.translate(CONTROLS)
 
 
 class AsJson(logging.Formatter):
@@ -96,7 +100,8 @@ def set_levels(level: str | None, *, quiet: bool) -> None:
         logging.getLogger("holdfast.tool").setLevel(logging.WARNING)
     else:
         runs.setLevel(logging.INFO)
-        logging.getLogger(OUTAGES).setLevel(logging.INFO)
+        for name in (OUTAGES, TRACEBACKS):
+            logging.getLogger(name).setLevel(logging.INFO)
 
 
 def begin(form: str) -> None:
@@ -108,6 +113,31 @@ def begin(form: str) -> None:
     logging.getLogger("holdfast.tool").setLevel(logging.INFO)  # log lines of tools are for the user
     if form == "json":
         speak_through(logging.getLogger("holdfast.cli").info)
+
+
+class Printed:
+    """A standard stream of a server: what tools print there loses the secrets in it."""
+
+    def __init__(self, under: TextIO, secrets: Secrets) -> None:
+        self._under, self._secrets = under, secrets
+
+    def write(self, text: str) -> int:
+        self._under.write(self._secrets.redact(text) if self._secrets.are_known else text)
+        return len(text)
+
+    def writelines(self, lines: Iterable[str]) -> None:
+        for line in lines:
+            self.write(line)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._under, name)
+
+
+def redact_prints(secrets: Secrets) -> None:
+    """Redact secrets in what tools print to the standard streams of this process."""
+    for name in ("stdout", "stderr"):
+        if (stream := getattr(sys, name)) is not None:
+            setattr(sys, name, Printed(stream, secrets))
 
 
 def redact_with(secrets: Secrets) -> None:

@@ -30,8 +30,10 @@ from holdfast.tools.secrets import Secrets
 from holdfast.tools.tracebacks import shortened
 
 log = logging.getLogger("holdfast")
+tracebacks = logging.getLogger("holdfast.tracebacks")
 
 WRITE_AFTER_SECONDS: Final = 1.0
+TRACEBACKS_MAX: Final = 10  # in the log, in one second; all of them are stored
 TRACEBACK: Final = "traceback"
 
 # The attempt that the code in this task or thread belongs to; the runner of tools that never wait is not a task of theirs.
@@ -47,6 +49,7 @@ class Logs(Service):
         self._writing: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
+        self._second = self._raised = 0  # how many tracebacks were raised in which second
 
     # ------------------------------------------------------------------------------------------- open and close
 
@@ -127,8 +130,20 @@ class Logs(Service):
     def raised(self, attempt: Attempt, text: str) -> None:
         """Keep the traceback of what the tool of an attempt raised."""
         text = shortened(self._secrets.redact(text))
-        log.info("attempt %d of step %s failed:\n%s", attempt.number, attempt.path, text.rstrip())
+        if tracebacks.isEnabledFor(logging.INFO):
+            self._log_traceback(attempt, text)
         self.add(attempt, TRACEBACK, text)
+
+    def _log_traceback(self, attempt: Attempt, text: str) -> None:
+        second = self._clock.now() // 1000
+        self._raised = self._raised + 1 if second == self._second else 1
+        self._second = second
+        if self._raised <= TRACEBACKS_MAX:
+            tracebacks.info("attempt %d of step %s raised:\n%s", attempt.number, attempt.path, text.rstrip())
+        elif self._raised == TRACEBACKS_MAX + 1:
+            tracebacks.info(
+                "more attempts failed in this second; holdfast runs show RUN --trace shows their tracebacks"
+            )
 
     # -------------------------------------------------------------------------------------------------- writing
 

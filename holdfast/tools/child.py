@@ -237,7 +237,8 @@ def _main_of(call: Call) -> types.ModuleType:
 
 
 class Output(io.TextIOBase):
-    """Standard output or standard error of a tool: written as before, and kept line by line as log lines of the attempt."""
+    """Standard output or standard error of a tool. During a call its lines are log lines of the attempt, which the engine prints
+    without secrets: a process of tools does not know them."""
 
     def __init__(self, stream: Any, level: str, context: Callable[[], Context | None]) -> None:
         self._stream, self._level, self._context, self._line = stream, level, context, ""
@@ -246,7 +247,8 @@ class Output(io.TextIOBase):
         return getattr(self._stream, name)
 
     def write(self, text: str) -> int:
-        self._stream.write(text)
+        if self._context() is None:
+            return int(self._stream.write(text))
         *lines, self._line = (self._line + text).split("\n")
         for line in lines:
             self._keep(line)

@@ -5,10 +5,12 @@ Knows one attempt. Reports go to a function given by the caller, from the thread
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import secrets
 import shutil
+import sys
 import tempfile
 from collections.abc import Callable
 from datetime import datetime
@@ -100,7 +102,7 @@ class Context:
         self._log(str(message), fields)
 
     def printed(self, stream: str, line: str) -> None:
-        """Keep a line that the tool has printed to `stdout` or `stderr`."""
+        """Keep a line that the tool has printed to `stdout` or `stderr`. The engine's process prints it, without secrets."""
         self._log(line, {}, stream)
 
     def _log(self, message: str, fields: dict[str, Any], stream: str = "") -> None:
@@ -165,9 +167,11 @@ class Context:
 
     def relay(self, kind: str, data: dict[str, Any]) -> None:
         """Forward a message of the same attempt in another process, which has applied the limits."""
-        self._say(kind, data)
+        said = self._say(kind, data)
+        if "stream" in said:
+            _print(said["stream"], said["message"])
 
-    def _say(self, kind: str, data: dict[str, Any]) -> None:
+    def _say(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         if self._secrets is not None and self._secrets.are_known:
             data = {
                 name: _redacted(part, self._secrets.redact)
@@ -179,6 +183,7 @@ class Context:
             log.info("run %s: step %s: %s%s", self.run_id, self.path, data["message"], fields, extra=about)
         if self._emit is not None:
             self._emit(kind, data)
+        return data
 
     def _in_line(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         """The message of a log line without secrets that began in the lines before."""
@@ -187,6 +192,12 @@ class Context:
         if self._logged is None:
             self._logged = self._secrets.lines()
         return {**data, "message": self._logged(data["message"])}
+
+
+def _print(stream: str, line: str) -> None:
+    """Print a line of a tool's process where this process prints."""
+    with contextlib.suppress(OSError, ValueError):  # nobody may read it any more
+        print(line, file=getattr(sys, stream), flush=True)
 
 
 def line_of(data: dict[str, Any]) -> str:

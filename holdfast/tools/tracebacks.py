@@ -5,6 +5,7 @@ Knows exceptions as data. A tool may raise anything at all, so nothing here may 
 
 from __future__ import annotations
 
+import concurrent.futures
 import traceback
 from pathlib import Path
 from typing import Final
@@ -14,6 +15,9 @@ from holdfast.tools.failures import ToolError
 
 FRAMES_MAX: Final = 50  # the innermost ones
 OURS: Final = f"{Path(__file__).parents[1]}/"
+THREADS: Final = (
+    f"{Path(concurrent.futures.__file__).parent}/"  # between our frames and those of a tool in a thread
+)
 CUT: Final = "… (the beginning was cut off)\n"
 
 
@@ -42,8 +46,13 @@ def _without_ours(seen: traceback.TracebackException) -> bool:
     pending, has_frames = [seen], False
     while pending:
         one = pending.pop()
-        one.stack[:] = [frame for frame in one.stack if not frame.filename.startswith(OURS)]
+        is_called = next((n for n, frame in enumerate(one.stack) if not _calls_the_tool(frame)), None)
+        one.stack[:] = [frame for frame in one.stack[is_called:] if not frame.filename.startswith(OURS)]
         has_frames = has_frames or bool(one.stack)
         nested = (one.__cause__, one.__context__, *(one.exceptions or ()))
         pending += [each for each in nested if each is not None]
     return has_frames
+
+
+def _calls_the_tool(frame: traceback.FrameSummary) -> bool:
+    return frame.filename.startswith((OURS, THREADS))

@@ -51,6 +51,11 @@ async def spills() -> str:
 
 
 @tool
+def fails_in_a_thread() -> str:
+    raise LookupError("no door")
+
+
+@tool
 async def chatters() -> str:
     for number in range(3_000):
         print(number)
@@ -68,7 +73,9 @@ async def working(folder: Path, *, pull: bool) -> AsyncIterator[Client]:
     """A server and a worker. Not a fixture: pytest replaces the standard streams between a fixture and its test."""
     settings = Settings(db=f"sqlite:///{folder / 'holdfast.db'}", port=0)
     async with serving(settings) as server, Client(server.address) as client:
-        worker = Worker([talks, talks_in_a_thread, spills, chatters], server.address, pull=pull)
+        worker = Worker(
+            [talks, talks_in_a_thread, fails_in_a_thread, spills, chatters], server.address, pull=pull
+        )
         work = asyncio.create_task(worker.run())
         await worker.is_registered.wait()
         yield client
@@ -112,6 +119,12 @@ async def test_the_traceback_of_a_worker_is_kept_and_no_line_shows_a_secret(
     assert len(trace) == 1 and "in spills" in trace[0] and "LookupError" in trace[0]
     assert CANARY not in shown and CANARY[12:] not in shown
     assert len(lines) == 6
+
+
+async def test_the_traceback_of_a_worker_has_only_frames_of_the_tool(tmp_path: Path, pull: bool) -> None:
+    async with working(tmp_path, pull=pull) as client:
+        _, (line,) = await ran(client, "fails_in_a_thread")
+    assert line.text.count('  File "') == 1 and "in fails_in_a_thread" in line.text
 
 
 async def test_what_a_worker_says_is_limited(tmp_path: Path, pull: bool) -> None:

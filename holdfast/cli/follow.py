@@ -226,7 +226,7 @@ class Follower:
         took = ms_of(run.finished_at or run.created_at) - ms_of(run.created_at)
         is_shown = show_end(run.status, took, run.output, run.error)
         if run.status == "failed":
-            self._say_command("see the output of each step", "runs", "show", run.run_id)
+            self._say_command("see each step and its traceback", "runs", "show", run.run_id, "--trace")
             self._say_command("after fixing the cause", "runs", "rerun", run.run_id, *self._from(run))
         return is_shown
 

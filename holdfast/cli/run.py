@@ -294,10 +294,10 @@ class Attendant:
     def _after_failure(self, resident: ResidentRun) -> list[str]:
         path = resident.run.error.path if resident.run.error else ""
         step = next((name for name in resident.plan.root.nodes if path == name or is_in(path, name)), None)
-        shown = ["holdfast", "runs", "show", resident.run.id, *self._order.where]
+        shown = ["holdfast", "runs", "show", resident.run.id, "--trace", *self._order.where]
         again = ["holdfast", "runs", "rerun", resident.run.id, *(("--from", step) if step else ())]
         return [
-            f"see the output of each step: {shlex.join(shown)}",
+            f"see each step and its traceback: {shlex.join(shown)}",
             f"after fixing the cause: {shlex.join([*again, *self._order.repeat])}",
         ]
 

@@ -9,15 +9,17 @@ import msgspec
 
 from holdfast.api.types import LogLine
 from holdfast.cli.file import finished
-from holdfast.cli.options import settings_of
+from holdfast.cli.follow import WAITS_FOR_OUTSIDE
+from holdfast.cli.options import Usage, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import instant, ms_of, painted
-from holdfast.cli.safe import harmless
+from holdfast.cli.safe import harmless, one_line
 from holdfast.cli.source import opened
-from holdfast.cli.source_protocol import Source
+from holdfast.cli.source_protocol import NO_ENGINE, Source
 from holdfast.cli.streams import UNWRITTEN, reserve_stdout, say, show
 from holdfast.config import Settings
-from holdfast.values import TERMINAL
+from holdfast.spec.problems import did_you_mean
+from holdfast.values import TERMINAL, base_of, split
 
 FOLLOW_SECONDS: Final = 0.5  # between two requests for new lines
 BAD: Final = frozenset(("error", "critical", "stderr", "traceback"))
@@ -34,17 +36,34 @@ async def _logs(settings: Settings, given: Given) -> int:
     async with opened(settings) as source:
         run_id, after = await source.find(run), 0
         while True:
-            is_finished = not follows or (await source.run(run_id)).status in TERMINAL
+            shown = await source.run(run_id)
+            is_finished = not follows or shown.status in TERMINAL
             seen = await _show_after(source, run_id, step, after, as_json=as_json)
             if seen is None:
                 return UNWRITTEN
             if is_finished:  # asked before the lines were read: none can follow
                 break
+            if shown.reason == NO_ENGINE:
+                say(f"run {run_id} is waiting: {NO_ENGINE}\ncontinue it: holdfast run --continue {run_id}")
+                return WAITS_FOR_OUTSIDE
             after = seen
             await asyncio.sleep(FOLLOW_SECONDS)
+        if step and not seen:
+            _check_step(step, await source.names(run_id))
     if not seen:
         say(f"run {run_id} has logged nothing" + (f" in step {step}" if step else ""))
     return 0
+
+
+def _check_step(path: str, names: list[str]) -> None:
+    """Raise if the path begins with no step of the workflow."""
+    frame, first = split(path)
+    while frame:
+        frame, first = split(frame)
+    first = base_of(first)
+    if first not in names:
+        meant = did_you_mean(first, names) or f"its steps are {', '.join(names)}"
+        raise Usage(f"the run has no step {one_line(path)!r}; {meant}")
 
 
 async def _show_after(

@@ -93,6 +93,7 @@ async def _up(settings: Settings, registry: Registry, given: Given, kept: socket
         _beside(server, settings, given),
     ):
         logs.redact_with(server.services.engine.secrets)
+        logs.redact_prints(server.services.engine.secrets)
         run_log = RunLog(server.services.engine.door)
         if not _introduced(server, settings, given, is_again=kept is not None):
             return UNWRITTEN
@@ -114,7 +115,7 @@ def _introduced(server: Serving, settings: Settings, given: Given, *, is_again: 
     """Say where the server is, and what it serves; False if that could not be written."""
     folders = server.services.folders
     if is_again:
-        say(f"reloaded; {_counted(server.taken_up, 'open run')} continue")
+        say(f"reloaded; {_continuing(server)}")
     elif given.has("--json"):
         return give(_data(server, settings, folders))
     else:
@@ -221,7 +222,7 @@ def _banner(
         painted(f"holdfast {__version__} is up at {server.address}", "completed", fd=2),
         f"  page      {_of_page(server)}",
         f"  mode      {MODES[server.mode]}",
-        f"  database  {path_of(settings)}; {_counted(server.taken_up, 'open run')} continue",
+        f"  database  {path_of(settings)}; {_continuing(server)}",
         f"  tools     {', '.join(names)}",
         *(f"  {name:<10}{_of_folder(folder)}" for name, folder in folders.items()),
         *([f"  plugins   {_of_plugins(plugins)}"] if plugins.plugins or plugins.refused else []),
@@ -264,19 +265,32 @@ def _to_try(server: Serving, settings: Settings, folders: Iterable[Folder]) -> l
     bearer = ' -H "authorization: Bearer $HOLDFAST_API_KEY"' if server.mode == "guarded" else ""
     me = _called()
     if not names:
-        first = f"{me} init first && {me} flows publish first/hello.yaml {at}"
-        return [first, f"{me} runs watch {at}", f"{me} demo {at}"]
+        # The tools of a new folder are not this server's, so its workflow is executed by a process of its own.
+        return [
+            f"{me} demo {at}",
+            f"{me} runs list {at}",
+            f"{me} init first && cd first && {me} run hello.yaml",
+        ]
     name = "hello" if "hello" in names else names[0]
     data = f"""-H "content-type: application/json" -d '{{"workflow": "{name}"}}'"""
     start = f"curl {server.address}/api/v1/runs{bearer} {data}"
     schedules = [f"{me} schedules list {at}"] if server.services.schedule_folder else []
-    key = ["put a key into the variable first: export HOLDFAST_API_KEY=hf_…"] if bearer else []
+    key = ["export HOLDFAST_API_KEY=hf_…   # put your key here"] if bearer else []
     return [f"{me} start {name} {at}", f"{me} runs show last {at}", *schedules, *key, start]
 
 
+def _continuing(server: Serving) -> str:
+    said = f"{_counted(server.taken_up, 'open run')} continue{'s' if server.taken_up == 1 else ''}"
+    waiting = server.left_waiting
+    return f"{said}, {waiting} wait{'s' if waiting == 1 else ''} for something else" if waiting else said
+
+
 def _called() -> str:
-    """How to call this command from anywhere: by its name if the shell finds it, otherwise by its path."""
-    return "holdfast" if shutil.which("holdfast") else os.path.abspath(sys.argv[0])
+    """How to call this command from anywhere: by its name if the shell finds it, otherwise as it was called."""
+    if shutil.which("holdfast"):
+        return "holdfast"
+    path = os.path.abspath(sys.argv[0])
+    return f"{shlex.quote(sys.executable)} -m holdfast" if path.endswith("__main__.py") else shlex.quote(path)
 
 
 def _counted(count: int, what: str) -> str:

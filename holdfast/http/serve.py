@@ -65,7 +65,7 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.compose import Lock, Registry, engine_of, load_plugins, lock_of
 from holdfast.runtime.engine import Engine
 from holdfast.stopping import Cancellable, end_within, stop_signals
-from holdfast.values import DEFAULT_TENANT
+from holdfast.values import DEFAULT_TENANT, OPEN
 
 KEEP_ALIVE_SECS: Final = 30
 # How long the event loop waits for a thread that reads something large, each time that it comes back from the system;
@@ -95,8 +95,8 @@ ROUTES: Final = (
 
 
 class Serving:
-    """A listening server. `taken_up` is how many open runs it found and continues, `socket` the path of its local socket, if there
-    can be one."""
+    """A listening server. `taken_up` is how many open runs it found and continues, `left_waiting` how many wait for something from
+    outside, `socket` the path of its local socket, if there can be one."""
 
     def __init__(
         self,
@@ -104,10 +104,12 @@ class Serving:
         services: Services,
         keys: Keys,
         taken_up: int,
+        left_waiting: int,
         local: str | None,
         listener: socket.socket,
     ) -> None:
-        self.address, self.services, self.taken_up = address, services, taken_up
+        self.address, self.services = address, services
+        self.taken_up, self.left_waiting = taken_up, left_waiting
         self.socket, self.listener = local, listener
         self._keys = keys
 
@@ -180,7 +182,9 @@ async def serving(
                     _watched(services, settings, reloads=reloads),
                 ):
                     taken_up = len(services.engine.door.residents)
-                    yield Serving(address, services, keys, taken_up, lock.socket.reached, bound)
+                    counts = await services.engine.store.runs_by_status()
+                    waiting = max(0, sum(counts.get(status, 0) for status in OPEN) - taken_up)
+                    yield Serving(address, services, keys, taken_up, waiting, lock.socket.reached, bound)
 
 
 @asynccontextmanager

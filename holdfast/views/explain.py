@@ -475,7 +475,13 @@ class _Looker:
         need = need_of(self._plan, path, step)
         since = step.lacks_since or self._since.get(path, self._run.at)
         if not need.startswith(SERVICE):
-            return Reason(path, "no_tool", since, None, f"a process with the tool {need!r}: --tools MODULE")
+            return Reason(
+                path,
+                "no_tool",
+                since,
+                None,
+                f"a server that has the tool {need!r}: holdfast up --tools MODULE",
+            )
         due = self._run.timers.get(timer_key("worker", path))
         return Reason(path, "no_worker", since, due, self._worker_for(need.removeprefix(SERVICE)))
 

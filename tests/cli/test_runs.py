@@ -364,3 +364,21 @@ def test_logs_are_followed_until_the_run_ends(cli: Cli) -> None:
     done = cli.run("runs", "logs", run_id, "-f")
     assert done.returncode == 0
     assert "RuntimeError: no luck" in done.stdout
+
+
+def test_a_run_that_no_engine_drives_is_explained_as_waiting(cli: Cli) -> None:
+    cli.run("start", cli.flow("- {id: s, tool: echo}"), "--detach")
+    assert cli.json("runs", "explain", "last")["status"] == "waiting"
+
+
+def test_following_the_log_of_a_run_that_no_engine_drives_says_so_and_ends(cli: Cli) -> None:
+    cli.run("start", cli.flow("- {id: s, tool: echo}"), "--detach")
+    followed = cli.run("runs", "logs", "last", "-f")
+    assert followed.returncode == 4 and "no engine has this file open" in followed.stderr
+
+
+def test_the_log_of_a_step_that_does_not_exist_is_a_mistake(cli: Cli) -> None:
+    cli.run("run", cli.flow("- {id: send, tool: echo}"))
+    assert cli.run("runs", "logs", "last", "send").returncode == 0
+    wrong = cli.run("runs", "logs", "last", "sent[1].x")
+    assert wrong.returncode == 2 and "did you mean send?" in wrong.stderr

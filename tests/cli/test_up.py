@@ -377,3 +377,64 @@ def test_json_of_a_watched_run_is_one_event_a_line_from_its_beginning(cli: Cli) 
     assert [json.loads(line) | {"id": ""} for line in by_server.splitlines()] == [
         event | {"id": ""} for event in events
     ]
+
+
+def test_what_a_server_without_workflows_suggests_works_when_it_is_pasted(cli: Cli) -> None:
+    server = cli.start("up", "--port", "0")
+    said = cli.until(server, "API documentation")
+    lines = said.partition("try next:\n")[2].splitlines()[:3]
+    for line in lines:
+        done = cli.shell(line)
+        assert done.returncode == 0, (line, done.stderr)
+
+
+def test_the_server_says_how_many_runs_continue_and_how_many_wait(cli: Cli) -> None:
+    flow = cli.flow("- {id: go, kind: wait_event, signal_key: go}")
+    first = cli.up()
+    for _ in range(2):
+        cli.run("start", flow, "--detach")
+    first.stop()
+    second = cli.start("up", "--port", "0")
+    assert "0 open runs continue, 2 wait for something else" in cli.until(second, "API documentation")
+
+
+PRINTS = """
+import os, sys
+from holdfast import tool
+
+def spill(secret):
+    print("to stdout", secret)
+    print("to stderr", secret, file=sys.stderr)
+    raise LookupError(f"no door for {secret}")
+
+@tool
+def here(secret):
+    spill(secret)
+
+@tool(isolate="process")
+def apart(secret):
+    spill(secret)
+"""
+
+
+@pytest.mark.parametrize("tool", ["here", "apart"])
+def test_the_log_of_a_server_shows_tracebacks_and_prints_of_tools_without_secrets(
+    cli: Cli, tool: str
+) -> None:
+    cli.write("prints.py", PRINTS)
+    server = cli.up("--tools", "prints", HOLDFAST_SECRET_CANARY="canary-7f3a9b2c1d")
+    flow = cli.flow(f'- {{id: s, tool: {tool}, args: {{secret: "{{{{secrets.CANARY}}}}"}}}}')
+    assert cli.run("run", flow).returncode == 1
+    _, said = server.stop()
+    assert "to stdout ***" in said and "to stderr ***" in said
+    assert "attempt 1 of step s raised:\n    Traceback" in said and "LookupError: no door for ***" in said
+    assert "canary-7f3a" not in said
+
+
+def test_the_log_of_a_server_has_few_tracebacks_of_many_failures(cli: Cli) -> None:
+    server = cli.up("--tools", "tools")
+    loop = "- {id: l, kind: foreach, items: $.inputs.xs, concurrency: 50, on_any_fail: continue, steps: [{id: s, tool: fail}]}"
+    numbers = ",".join(map(str, range(200)))
+    assert cli.run("run", cli.flow(loop, inputs="{xs: {}}"), "-i", f"xs=[{numbers}]").returncode == 0
+    _, said = server.stop()
+    assert 10 <= said.count("Traceback") < 200 and "more attempts failed in this second" in said

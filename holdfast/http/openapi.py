@@ -13,7 +13,8 @@ from typing import Any, Final, get_args
 import msgspec
 
 from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN, STATUS, Fault
-from holdfast.http.table import ANY, Route
+from holdfast.api.types.common import Either
+from holdfast.http.table import ANY, JSON, Route
 from holdfast.version import VERSION
 
 REF: Final = "#/components/schemas/{name}"
@@ -58,9 +59,11 @@ def document(routes: Iterable[Route]) -> Json:
     for route in listed:
         paths.setdefault(route.path, {})[route.method.lower()] = words.operation(route)
     named = str([paths, components])
-    for name in {words.name_of(route.query) for route in listed if route.query is not None}:
+    inlined = {words.name_of(route.query) for route in listed if route.query is not None}  # as parameters
+    inlined |= {words.name_of(route.body) for route in listed if hasattr(route.body, "EITHER")}
+    for name in inlined:
         if repr(REF.format(name=name)) not in named:
-            del components[name]  # it stands as parameters
+            del components[name]
     return {
         "openapi": "3.1.0",
         "info": {"title": "Holdfast", "version": VERSION, "description": DESCRIPTION},
@@ -86,7 +89,7 @@ def _choices(kind: Any) -> tuple[Any, ...]:
 class _Words:
     """Translates a route to OpenAPI."""
 
-    def __init__(self, schema_of: Mapping[str, Json], components: Mapping[str, Json]) -> None:
+    def __init__(self, schema_of: Mapping[str, Json], components: dict[str, Json]) -> None:
         self._schema_of, self._components = schema_of, components
 
     def operation(self, route: Route) -> Json:
@@ -98,19 +101,34 @@ class _Words:
             "responses": self._responses(route),
         }
         if route.body is not None:
-            content = {media: {"schema": self._schema(route.body)} for media in route.media if media != ANY}
+            media = next((one for one in route.media if one != ANY), JSON)
             said["requestBody"] = {
                 "required": not route.body_optional,
-                "content": content or {"application/json": {"schema": self._schema(route.body)}},
+                "content": {media: {"schema": self._body(route.body)}},
             }
-            if len(route.media) > 1:
-                text: Json = {} if route.takes_any_text else {"type": "string"}
-                for media in route.media[1:]:
-                    said["requestBody"]["content"][media] = {"schema": text}
+            if route.fault is not None and (name := self.name_of(route.body)):
+                self._components[name] = _with_nulls(self._components[name])
+        about = [] if route.scope is None else [f"Scope: `{route.scope}`."]
+        # Generators of clients know no body of text, so the document says this in words.
+        about += [f"The body may also be text of the type `{one}`." for one in route.media[1:] if one != ANY]
+        if about:
+            said["description"] = " ".join(about)
         if route.scope is not None:
-            said["description"] = f"Scope: `{route.scope}`."
             said["security"] = [{"key": []}, {}]
         return said
+
+    def _body(self, kind: Any) -> Json:
+        """The schema of a body: one for each way to give it, if there are several."""
+        either: Either | None = getattr(kind, "EITHER", None)
+        if either is None:
+            return self._schema(kind)
+        whole = self.name_of(kind)
+        choices = []
+        for field, left_out in either.items():
+            name = f"{whole}By{field.title()}"
+            self._components[name] = _given(self._components[whole], name, field, left_out)
+            choices.append({"$ref": REF.format(name=name)})
+        return {"anyOf": choices}
 
     def name_of(self, kind: Any) -> str:
         return str(self._schema(kind).get("$ref", "")).rpartition("/")[2]
@@ -188,6 +206,36 @@ def _codes(route: Route) -> list[str]:
 def _operation_id(route: Route) -> str:
     words = re.findall(r"\w+", route.path.removeprefix("/api/v1"))
     return "_".join([route.method.lower(), *words])
+
+
+def _with_nulls(whole: Json) -> Json:
+    """The schema of a body in which null says nothing, as in the task API."""
+    needed, null = whole.get("required", []), {"type": "null"}
+    fields = {
+        name: schema if name in needed or null in schema.get("anyOf", ()) else {"anyOf": [schema, null]}
+        for name, schema in whole["properties"].items()
+    }
+    return {**whole, "properties": fields}
+
+
+def _given(whole: Json, name: str, field: str, left_out: Iterable[str]) -> Json:
+    """The schema of an object with one of the fields that exclude each other; null says nothing."""
+    fields = dict(whole["properties"])
+    value = fields[field]
+    if choices := [one for one in value.get("anyOf", ()) if one != {"type": "null"}]:
+        value = choices[0] if len(choices) == 1 else {"anyOf": choices}
+        if value == {"type": "string"}:
+            value = {**value, "minLength": 1}
+    for other in left_out:
+        old = fields.pop(other)
+        if "anyOf" in old:
+            fields[other] = {"type": "null"}
+    return {
+        **whole,
+        "title": name,
+        "properties": {**fields, field: value},
+        "required": [*whole.get("required", []), field],
+    }
 
 
 def _plain(schema: Json) -> Json:

@@ -41,11 +41,11 @@ from holdfast.http.responses import Send, encoded, mistake, refusal, send_answer
 from holdfast.http.router import Router
 from holdfast.http.routes.ops import answered
 from holdfast.http.table import ANY, Ask, Reply, Route, Signed, Tokens
-from holdfast.http.validation import invalid
+from holdfast.http.validation import invalid, with_whole_numbers
 from holdfast.http.webhooks import Webhooks
 from holdfast.runtime.apart import in_turns
 from holdfast.runtime.idempotency import Kept, RecentReplies, Replies
-from holdfast.values import sha256
+from holdfast.values import decode, sha256
 
 log = logging.getLogger("holdfast.http")
 
@@ -309,7 +309,10 @@ def _body(ready: _Ready, raw: bytes, headers: Mapping[str, str]) -> Any:
         if ready.decode is None:
             assert route.reads is not None
             return route.reads(raw, media)
-        body = ready.decode(raw)
+        try:
+            body = ready.decode(raw)
+        except msgspec.ValidationError as error:
+            body = with_whole_numbers(decode(raw), route.body, error)
         check_keys(raw)
         return body
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -5,9 +5,11 @@ Knows msgspec's messages and the fields of types, but no route.
 
 from __future__ import annotations
 
+import re
 from difflib import get_close_matches
-from typing import Any
+from typing import Any, Final
 
+import msgspec
 from msgspec import inspect
 
 from holdfast.errors import InvalidRequest, Problem
@@ -19,6 +21,35 @@ def invalid(error: Exception, what: str, wanted: Any) -> InvalidRequest:
     place = f" at {problem.pointer}" if problem.pointer else ""
     hint = f" ({problem.hint})" if problem.hint else ""
     return InvalidRequest(f"the {what} cannot be used{place}: {problem.message}{hint}", [problem])
+
+
+def with_whole_numbers(data: Any, wanted: Any, error: msgspec.ValidationError) -> Any:
+    """Convert data that a strict decoder refused: where the type has an integer, 750.0 is one, as in JSON Schema. Raises as the
+    decoder does if that is not all that is wrong."""
+    for _ in range(WHOLE_NUMBERS_MAX):
+        found = _NOT_WHOLE.fullmatch(str(error))
+        if found is None or not _made_whole(data, _pointer(found[1] or "").split("/")[1:]):
+            break
+        try:
+            return msgspec.convert(data, wanted)
+        except msgspec.ValidationError as next_error:
+            error = next_error
+    raise error
+
+
+WHOLE_NUMBERS_MAX: Final = 100  # in one body; a type has fewer fields
+_NOT_WHOLE = re.compile(r"Expected `int[^`]*`, got `float`(?: - at `(.*)`)?")
+
+
+def _made_whole(data: Any, keys: list[str]) -> bool:
+    """Replace the number at a place by the same number as an integer."""
+    for key in keys[:-1]:
+        data = data.get(key) if isinstance(data, dict) else None
+    number = data.get(keys[-1]) if isinstance(data, dict) and keys else None
+    if not isinstance(number, float) or not number.is_integer():
+        return False
+    data[keys[-1]] = int(number)
+    return True
 
 
 def problem_of(message: str, wanted: Any = Any) -> Problem:

@@ -14,7 +14,7 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast import limits
-from holdfast.errors import Forbidden, InvalidRequest, LimitExceeded, NotFound
+from holdfast.errors import Forbidden, InvalidInputs, LimitExceeded, NotFound
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.writes import Writes
@@ -213,7 +213,7 @@ class WorkerRegistry:
             if worker.address is not None and self._guard.guarded:
                 await self._guard.targets(worker.address.url)
         except ToolError as error:
-            refusal = Forbidden if error.kind == "refused" else InvalidRequest
+            refusal = Forbidden if error.kind == "refused" else InvalidInputs
             raise refusal(f"the url of worker {worker_id!r}: {error}") from None
         worker = self._put(worker)
         self._writes.batch.workers.append(worker.row())
@@ -471,7 +471,7 @@ def _check(worker_id: str, url: str | None, services: list[str], kind: str) -> N
     if why := next(filter(None, map(_misnamed, services)), None):
         problems.append(f"the name of a service {why}")
     if problems:
-        raise InvalidRequest("the worker cannot be registered: " + "; ".join(problems))
+        raise InvalidInputs("the worker cannot be registered: " + "; ".join(problems))
 
 
 def _misnamed(name: str) -> str | None:

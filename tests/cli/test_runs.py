@@ -183,7 +183,7 @@ def test_explain_of_a_killed_run_says_how_to_go_on(cli: Cli) -> None:
 def test_explain_names_the_tool_that_is_missing(cli: Cli) -> None:
     cli.run("run", "--continue", killed(cli))
     said = cli.run("runs", "explain", "last").stdout
-    assert re.search(r"held  no_tool for .*\n      unblocks: a process with the tool 'hold'", said)
+    assert re.search(r"held  no_tool for .*\n      unblocks: a server that has the tool 'hold'", said)
 
 
 # ------------------------------------------------------------------------------------------------------ cancel
@@ -349,7 +349,7 @@ def test_logs_and_tracebacks_of_a_run_are_printed(cli: Cli) -> None:
 
 
 def test_logs_of_one_step_are_json_lines_for_programs(cli: Cli) -> None:
-    steps = "- {id: a, tool: fail}\n"
+    steps = "- {id: a, tool: fail}\n- {id: b, tool: fail}\n"
     cli.run("run", cli.flow(steps), "--tools", "tools")
     (line,) = cli.run("runs", "logs", "last", "a", "--json").stdout.splitlines()
     assert json.loads(line)["level"] == "traceback"

@@ -42,7 +42,7 @@ def test_a_server_says_where_it_is_and_what_to_try(cli: Cli) -> None:
     address = re.search(r"is up at (http://127\.0\.0\.1:\d+)", said)
     assert address is not None
     assert "local mode" in said and "holdfast.db; 0 open runs continue" in said
-    assert said.count(f"--server {address[1]}") == 3
+    assert said.count(f"--server {address[1]}") == 2
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 0
 
@@ -133,7 +133,7 @@ def test_a_run_that_fails_at_the_server_exits_with_1(cli: Cli) -> None:
     cli.up("--tools", "tools")
     ran = cli.run("run", cli.flow(FAILS))
     assert (ran.returncode, "failed after" in ran.stderr) == (1, True)
-    assert "see the output of each step: holdfast runs show" in ran.stderr
+    assert "see each step and its traceback: holdfast runs show" in ran.stderr
 
 
 def test_inputs_that_do_not_fit_are_refused_before_the_server_is_asked(cli: Cli) -> None:

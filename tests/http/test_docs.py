@@ -68,3 +68,45 @@ async def test_the_page_runs_no_script_that_stands_in_it(ask: Asker) -> None:
     policy = answer.headers["Content-Security-Policy"]
     assert "script-src 'self'" in policy and "unsafe" not in policy
     assert re.findall(r"<script[^>]*>(.*?)</script>", answer.body.decode(), re.DOTALL) == [""]
+
+
+def test_a_body_has_one_type_of_content_that_generators_of_clients_know() -> None:
+    bodies = [
+        said["requestBody"]["content"]
+        for methods in document(ROUTES)["paths"].values()
+        for said in methods.values()
+        if "requestBody" in said
+    ]
+    assert {media for content in bodies for media in content} == {"application/json"}
+
+
+def test_no_schema_is_an_enumeration_of_truth_values() -> None:
+    """Generators of clients make a class of an enumeration, and leave out types whose values have no names."""
+    found = re.findall(r"'enum': \[(?:True|False)", str(document(ROUTES)["components"]["schemas"]))
+    assert found == []
+
+
+async def test_the_document_says_which_fields_of_a_body_exclude_each_other(ask: Asker) -> None:
+    made = document(ROUTES)
+    body = made["paths"]["/api/v1/runs"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    names = [one["$ref"].rpartition("/")[2] for one in body["anyOf"]]
+    schemas = [made["components"]["schemas"][name] for name in names]
+    assert [
+        (one["required"], one["properties"][other])
+        for one, other in zip(schemas, ("spec", "workflow"), strict=True)
+    ] == [
+        (["workflow"], {"type": "null"}),
+        (["spec"], {"type": "null"}),
+    ]
+    both = {"workflow": "a", "spec": {"name": "a", "steps": [{"id": "s", "tool": "echo"}]}}
+    assert (await ask("POST", "/api/v1/runs", both)).status == 400
+    one = {"workflow": None, "spec": both["spec"]}
+    assert (await ask("POST", "/api/v1/runs", one)).status == 202
+
+
+@pytest.mark.parametrize(("number", "status"), [(1, 404), (1.0, 404), (1.5, 400), (1e300, 400), ("1", 400)])
+async def test_a_whole_number_is_an_integer_however_it_is_written(
+    ask: Asker, number: object, status: int
+) -> None:
+    body = {"workflow": "nosuch", "number": number, "inputs": {"x": 1.0}}
+    assert (await ask("POST", "/api/v1/runs", body)).status == status

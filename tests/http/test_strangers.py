@@ -108,7 +108,7 @@ async def test_a_journal_is_paged_by_the_cursor_that_its_pages_have(ask: Asker) 
         second = (await ask("GET", f"/api/v1/runs/{run_id}/journal?{word}={first['cursor']}")).body
         assert [row["seq"] for row in second["items"]] == [2]
     both = await ask("GET", f"/api/v1/runs/{run_id}/journal?after=1&cursor=1")
-    assert (both.status, "mean the same" in both.body["message"]) == (400, True)
+    assert (both.status, "mean the same" in both.body["message"]) == (422, True)
 
 
 def test_an_abbreviation_keeps_its_capitals_within_a_sentence() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Annotated, Final, Literal
 
@@ -124,6 +125,10 @@ Seq = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 
 class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a route without parameters."""
+
+
+# Bodies of which one field must be given: each such field with the fields that must be left out beside it. The document says so.
+Either = Mapping[str, tuple[str, ...]]
 
 
 class PageQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

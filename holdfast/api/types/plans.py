@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import msgspec
 
-from holdfast.api.types.common import Name, Number
+from holdfast.api.types.common import Either, Name, Number
 from holdfast.errors import Problem
 
 
@@ -22,6 +22,8 @@ class PlanWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     workflow: Name | None = None
     spec: dict[str, Any] | str | None = None
     number: Number | None = None  # release of the workflow; default: the published one
+
+    EITHER: ClassVar[Either] = {"workflow": ("spec",), "spec": ("workflow",)}
 
     def __post_init__(self) -> None:
         if (self.workflow is None) == (self.spec is None):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
@@ -10,6 +10,7 @@ from holdfast.api.types.common import (
     PAGE,
     WAIT_SECS_MAX,
     Cursor,
+    Either,
     Limit,
     Name,
     Number,
@@ -45,6 +46,8 @@ class StartRun(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     final_callback_url: str | None = None
     # Start only if the plan still has this hash, as POST /plan gave it.
     plan_hash: Text | None = None
+
+    EITHER: ClassVar[Either] = {"workflow": ("spec",), "spec": ("workflow", "number")}
 
     def __post_init__(self) -> None:
         if (self.workflow is None) == (self.spec is None):
@@ -266,10 +269,6 @@ class JournalQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     after: Seq | None = None
     cursor: Seq | None = None
     limit: Limit = PAGE
-
-    def __post_init__(self) -> None:
-        if self.after is not None and self.cursor is not None:
-            raise ValueError("`after` and `cursor` mean the same: give only one of them")
 
 
 class JournalLine(msgspec.Struct, frozen=True):

@@ -70,7 +70,7 @@ class Approval(msgspec.Struct, frozen=True):
 class ResumeTask(msgspec.Struct, frozen=True):
     """The later result of a call: `result`, or else every field except `task_id` and `run_id`."""
 
-    task_id: str
+    task_id: Annotated[str, msgspec.Meta(min_length=1)]
     run_id: str | None = None
     result: Any = None
     success: bool | None = None

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
-from holdfast.api.types.common import WAIT_SECS_MAX, PageQuery, most
+from holdfast.api.types.common import WAIT_SECS_MAX, Either, PageQuery, most
 
 WorkerId = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
 Service = Annotated[str, msgspec.Meta(min_length=1, max_length=200)]
@@ -159,6 +159,8 @@ class CompleteAssignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True
     traceback: Annotated[str, msgspec.Meta(max_length=65_536)] | None = None
     logs: Lines = []
 
+    EITHER: ClassVar[Either] = {"result": ("error",), "error": ("result",)}
+
     def __post_init__(self) -> None:
         if bool(self.error) == (self.result is not msgspec.UNSET):
             raise ValueError("give `result`, or `error` if the job failed, but not both")
@@ -167,4 +169,4 @@ class CompleteAssignment(msgspec.Struct, frozen=True, forbid_unknown_fields=True
 class Accepted(msgspec.Struct, frozen=True):
     """The result was accepted and is durable."""
 
-    accepted: Literal[True] = True
+    accepted: bool = True

@@ -22,7 +22,7 @@ from holdfast.api.types import (
     time_or_none,
     time_text,
 )
-from holdfast.errors import Forbidden, InvalidRequest
+from holdfast.errors import Forbidden, InvalidInputs
 from holdfast.http.table import Ask, Reply, Route
 from holdfast.ops.api_keys import rights_of
 from holdfast.runtime.rights import Rights
@@ -80,7 +80,7 @@ def _place_after(rows: list[ApiKey], cursor: str) -> int:
     for place, row in enumerate(rows, 1):
         if row.id == cursor:
             return place
-    raise InvalidRequest("this cursor is not from a list of keys; omit it to start from the beginning")
+    raise InvalidInputs("this cursor is not from a list of keys; omit it to start from the beginning")
 
 
 def key_view(row: ApiKey) -> KeyView:

@@ -43,7 +43,7 @@ from holdfast.api.types import (
     WorkflowPage,
     millis_of,
 )
-from holdfast.errors import Forbidden, InvalidRequest, NotFound
+from holdfast.errors import Forbidden, InvalidInputs, InvalidRequest, NotFound
 from holdfast.http.routes.approvals import links_for
 from holdfast.http.table import JSON, Ask, Reply, Route
 from holdfast.ops import traces
@@ -132,6 +132,8 @@ async def run(ask: Ask) -> Run:
 
 async def journal(ask: Ask) -> JournalPage:
     query: JournalQuery = ask.query
+    if query.after is not None and query.cursor is not None:
+        raise InvalidInputs("`after` and `cursor` mean the same: give only one of them")
     after = query.after or query.cursor or 0
     return present.journal(await ask.services.queries.journal(ask.tenant, ask.path["id"], after, query.limit))
 

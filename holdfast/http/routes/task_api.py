@@ -8,7 +8,7 @@ times are Unix seconds, and an error is `{"error": text}`, with `message` and `d
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, cast
 from urllib.parse import urlencode
 
 import msgspec
@@ -46,7 +46,7 @@ from holdfast.http.routes.task_types import (
 )
 from holdfast.http.routes.workers import check_services, offered
 from holdfast.http.table import ANY, Ask, Reply, Route
-from holdfast.http.validation import invalid
+from holdfast.http.validation import invalid, with_whole_numbers
 from holdfast.ops import traces
 from holdfast.views.node_runs import NodeRun
 from holdfast.views.tasks import Task
@@ -109,7 +109,10 @@ def _reader(kind: type[T]) -> Callable[[bytes, str], T]:
                 raise InvalidRequest(f"the body has {name} in two spellings; send one", [problem])
             known[name] = value
         try:
-            return msgspec.convert(known, kind)
+            try:
+                return msgspec.convert(known, kind)
+            except msgspec.ValidationError as error:
+                return cast("T", with_whole_numbers(known, kind, error))
         except msgspec.ValidationError as error:
             raise invalid(error, "body", kind) from None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
@@ -42,9 +43,25 @@ def _resolved(spec: Definition, settings: Settings, around: tuple[str, ...]) -> 
     return Resolved(spec, uses)
 
 
+UNDO: Final = ".compensate"
+
+
 def _lines(plan: Plan) -> Iterator[str]:
     yield plan.workflow
     yield from _tree(plan.block, "  ")
+    for handler in plan.handlers:
+        yield f"{handler.of} of the run:"
+        yield from _tree(handler, "  ")
+    undone = [
+        (path.removesuffix(UNDO), tool.name)
+        for tool in plan.tools
+        for path in tool.steps
+        if path.endswith(UNDO)
+    ]
+    if undone:
+        yield "undone if the run fails or is cancelled later:"
+    for path, by in undone:
+        yield f"  {path}: by {by}"
     if plan.tools:
         yield "tools:"
     for tool in plan.tools:

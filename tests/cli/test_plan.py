@@ -60,3 +60,20 @@ def test_a_nested_workflow_beside_the_file_is_part_of_the_plan(cli: Cli) -> None
 def test_an_invalid_file_has_no_plan(cli: Cli) -> None:
     cli.write("bad.yaml", "name: bad\nsteps: []\n")
     assert cli.run("plan", "bad.yaml").returncode == 2
+
+
+def test_a_plan_shows_what_follows_the_end_of_the_run_and_what_is_undone(cli: Cli) -> None:
+    cli.write(
+        "saga.yaml",
+        """
+name: saga
+steps:
+  - {id: book, tool: echo, compensate: {tool: log}}
+on_error: {steps: [{id: tell, tool: echo}]}
+finally: [{id: bye, tool: echo}]
+""",
+    )
+    shown = cli.run("plan", "saga.yaml").stdout
+    assert "on_error of the run:\n  tell: tool echo\nfinally of the run:\n  bye: tool echo\n" in shown
+    assert "undone if the run fails or is cancelled later:\n  book: by log\n" in shown
+    assert [block["of"] for block in cli.json("plan", "saga.yaml")["handlers"]] == ["on_error", "finally"]

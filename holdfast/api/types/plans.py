@@ -79,6 +79,7 @@ class Plan(msgspec.Struct, frozen=True):
     workflows: list[str]
     destructive: bool
     approvals: list[str]
+    handlers: list[PlanBlock] = []  # `on_error` and `finally` of the whole run
 
 
 class Validation(msgspec.Struct, frozen=True):

@@ -106,6 +106,8 @@ class _Words:
                 "required": not route.body_optional,
                 "content": {media: {"schema": self._body(route.body)}},
             }
+            if route.example is not None:
+                said["requestBody"]["content"][media]["example"] = route.example
             if route.fault is not None and (name := self.name_of(route.body)):
                 self._components[name] = _with_nulls(self._components[name])
         about = [] if route.scope is None else [f"Scope: `{route.scope}`."]

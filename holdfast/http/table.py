@@ -123,6 +123,7 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     # The JSON of an error, if it differs from /api/v1.
     fault: Callable[[HoldfastError], Any] | None = None
     is_listed: bool = True  # in the OpenAPI document
+    example: Any = None  # a body that works on any server, for the document
     # The holder of a token that is no key of ours; None: only keys are accepted. `challenge` is sent with a 401.
     tokens: Tokens | None = None
     challenge: str = ""

@@ -79,5 +79,5 @@ def test_what_a_guarded_server_suggests_works_when_it_is_pasted(cli: Cli) -> Non
     )
     said = cli.until(server, "API documentation")
     line = next(line for line in said.splitlines() if " start sum " in line)
-    assert cli.run(*line.split()[1:]).returncode == 0
+    assert cli.shell(line).returncode == 0
     assert "HOLDFAST_API_KEY=" in said

@@ -106,6 +106,14 @@ def test_help_imports_next_to_nothing(cli: Cli) -> None:
     assert "HEAVY []" in done.stdout
 
 
+@pytest.mark.parametrize("words", [(), ("up",), ("runs",), ("schedules", "backfill")])
+def test_help_is_as_wide_as_the_terminal(cli: Cli, words: tuple[str, ...]) -> None:
+    shown = cli.run(*words, "--help", COLUMNS="60").stdout
+    text = shown.partition("\nExample")[0]
+    assert max(map(len, text.splitlines())) <= 60
+    assert max(map(len, cli.run(*words, "--help", COLUMNS="150").stdout.splitlines())) > 60
+
+
 def test_help_that_cannot_be_written_exits_with_2_and_one_line(cli: Cli) -> None:
     done = cli.shell('"$@" >/dev/full', "--help")
     assert done.returncode == 2

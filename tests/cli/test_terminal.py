@@ -320,6 +320,35 @@ def test_a_form_is_asked_for_until_it_is_json(place: Cli) -> None:
     assert (code, "not valid JSON" in seen, "completed" in seen) == (0, True, True)
 
 
+FIELDS = (
+    "{id: gate, kind: approve, prompt: Sure?, form: {type: object, required: [amount], properties: "
+    "{amount: {type: integer, maximum: 9, description: In euros}, way: {enum: [car, train]}, fast: {type: boolean, default: false}}}}"
+)
+
+
+def test_a_form_is_asked_for_field_by_field_and_again_after_a_mistake(place: Cli) -> None:
+    code, seen = answered(
+        place,
+        *(b"yes\n", b"\n", b"ten\n", b"10\n", b"7\n", b"boat\n", b"car\n", b"\n"),
+        gate=FIELDS,
+        asks=(
+            b"to leave it open",
+            b"amount (integer, needed): In euros",
+            b"try again",
+            b"way (one of",
+            b"fast (yes or",
+        ),
+    )
+    assert (code, "completed" in seen) == (0, True)
+    form = place.json("runs", "show", "last")["output"]["gate"]["form"]
+    assert form == {"amount": 7, "way": "car", "fast": False}
+
+
+def test_a_form_may_be_left_open_at_the_end_of_the_input(place: Cli) -> None:
+    code, _ = answered(place, b"yes\n", b"\x04", gate=FIELDS, asks=(b"to leave it open", b"amount"))
+    assert code != 0
+
+
 def test_whoever_denies_is_not_asked_to_fill_anything_in(place: Cli) -> None:
     code, seen = answered(place, b"no\n", gate=FORM)
     assert (code, "fill in this form" in seen) == (1, False)

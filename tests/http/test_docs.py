@@ -9,6 +9,7 @@ import pytest
 from holdfast.api.types import STATUS
 from holdfast.http.openapi import document
 from holdfast.http.serve import ROUTES
+from holdfast.http.table import Route
 from tests.http.conftest import Asker
 
 pytestmark = pytest.mark.anyio
@@ -110,3 +111,16 @@ async def test_a_whole_number_is_an_integer_however_it_is_written(
 ) -> None:
     body = {"workflow": "nosuch", "number": number, "inputs": {"x": 1.0}}
     assert (await ask("POST", "/api/v1/runs", body)).status == status
+
+
+WITH_EXAMPLE = [
+    pytest.param(route, id=f"{route.method} {route.path}") for route in ROUTES if route.example is not None
+]
+
+
+@pytest.mark.parametrize("route", WITH_EXAMPLE)
+async def test_the_example_of_the_document_works_on_an_empty_server(ask: Asker, route: Route) -> None:
+    made = document(ROUTES)["paths"][route.path][route.method.lower()]
+    example = made["requestBody"]["content"]["application/json"]["example"]
+    answer = await ask(route.method, route.path, example)
+    assert answer.status == 200, answer.body

@@ -16,6 +16,14 @@ const resolved = (api, schema, depth = 0) => {
   return Object.fromEntries(Object.entries(schema).map(([key, value]) => [key, resolved(api, value, depth + 1)]));
 };
 
+// The Markdown of descriptions: paragraphs, code in backquotes, and links.
+const prose = (text) => text.trim().split(/\n\n+/).map((paragraph) => make("p", {},
+  ...paragraph.split(/(`[^`]+`|\[[^\]]+\]\([^)\s]+\))/).map((part) => {
+    const link = /^\[([^\]]+)\]\((https?:[^)\s]+|\/[^)\s]*)\)$/.exec(part);
+    if (link) return make("a", { href: link[2] }, link[1]);
+    return part.length > 2 && part.startsWith("`") && part.endsWith("`") ? make("code", {}, part.slice(1, -1)) : part;
+  })));
+
 // A first body to change: one value per key that is needed, or every key if none is.
 const example = (schema) => {
   if (!schema) return null;
@@ -66,13 +74,15 @@ const operation = (api, path, method, said) => {
   details.addEventListener("toggle", () => {
     if (!details.open || details.dataset.built) return;
     details.dataset.built = "1";
-    if (said.description) details.append(make("p", {}, said.description));
+    if (said.description) details.append(...prose(said.description));
     if (said.parameters.length) {
       details.append(make("table", {}, ...said.parameters.map((each) => parameterRow(each, fields))));
     }
     const wanted = said.requestBody?.content?.["application/json"];
     const schema = wanted ? resolved(api, wanted.schema) : null;
-    const body = schema ? make("textarea", { value: JSON.stringify(example(schema), null, 2), spellcheck: false }) : null;
+    const first = wanted?.example ?? example(schema);
+    const body = schema ? make("textarea", { value: JSON.stringify(first, null, 2), spellcheck: false }) : null;
+    if (body && schema.description) details.append(...prose(schema.description));
     if (body) details.append(make("p", {}, "Body"), body, made("Its schema", schema));
     const answer = make("div");
     const button = make("button", { type: "button" }, "Send");
@@ -96,10 +106,11 @@ const operation = (api, path, method, said) => {
 };
 
 const made = (title, value) =>
-  make("details", {}, make("summary", {}, title), make("pre", {}, JSON.stringify(value, null, 2)));
+  make("details", {}, make("summary", {}, ...prose(title)[0].childNodes), make("pre", {}, JSON.stringify(value, null, 2)));
 
 const show = (api) => {
   document.getElementById("version").textContent = api.info.version;
+  document.querySelector("header p").after(...prose(api.info.description));
   const byTag = new Map();
   for (const [path, methods] of Object.entries(api.paths)) {
     for (const [method, said] of Object.entries(methods)) {

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.api import present_plans
 from holdfast.api.types import NoQuery, Plan, PlanWanted, ValidateSpec, Validation
 from holdfast.errors import InvalidRequest, Problem
-from holdfast.http.routes.runs import YAML
+from holdfast.http.routes.runs import HELLO, YAML
 from holdfast.http.table import JSON, Ask, Route
 
 PLANS: Final = "Workflows"
@@ -57,6 +57,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         reads=_spec,
         takes_any_text=True,
         media=(JSON, YAML),
+        example={"spec": HELLO},
         query=NoQuery,
         answer=Validation,
         replies="recent",
@@ -69,6 +70,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Show what a run would do: its steps, the tools that it calls, and the hash that a start can require.",
         PLANS,
         body=PlanWanted,
+        example={"spec": HELLO},
         query=NoQuery,
         answer=Plan,
         errors=("not_found", "invalid_spec", "invalid_inputs", "limit_exceeded"),

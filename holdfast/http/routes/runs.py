@@ -53,6 +53,11 @@ from holdfast.version import VERSION
 from holdfast.views.run_view import only_callbacks
 
 YAML: Final = "application/yaml"
+HELLO: Final[dict[str, Any]] = {  # a definition that every server can execute, for the document
+    "name": "hello",
+    "inputs": {"name": {"type": "string", "default": "World"}},
+    "steps": [{"id": "say", "tool": "echo", "args": {"value": "Hello, {{inputs.name}}!"}}],
+}
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,9}")
 
 # -------------------------------------------------------------------------------------------------------- runs
@@ -306,6 +311,7 @@ ROUTES: Final = (
         body=dict[str, Any],
         reads=definition,
         media=(JSON, YAML),
+        example=HELLO,
         query=PublishQuery,
         answer=Release,
         errors=("invalid_spec", "invalid_inputs", "limit_exceeded", "version_conflict"),
@@ -384,6 +390,7 @@ ROUTES: Final = (
         RUNS,
         query=NoQuery,
         body=StartRun,
+        example={"spec": HELLO, "inputs": {"name": "Ada"}, "wait_secs": 10},
         answer=Started,
         status=202,
         also={200: Run | Paused},

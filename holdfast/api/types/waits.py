@@ -73,7 +73,7 @@ class ResumeTask(msgspec.Struct, frozen=True):
     task_id: Annotated[str, msgspec.Meta(min_length=1)]
     run_id: str | None = None
     result: Any = None
-    success: bool | None = None
+    success: Any = None  # false: the call failed
     data: Any = None
     error: Any = None
 
@@ -82,7 +82,7 @@ class ResumeCall(msgspec.Struct, frozen=True):
     """The same, sent to the callback URL of the call."""
 
     result: Any = None
-    success: bool | None = None
+    success: Any = None
     data: Any = None
     error: Any = None
 

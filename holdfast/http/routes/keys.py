@@ -141,6 +141,7 @@ ROUTES: Final = (
         TAG,
         query=KeysQuery,
         answer=KeyPage,
+        errors=("invalid_inputs",),
     ),
     Route(
         "DELETE",

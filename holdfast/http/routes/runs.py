@@ -107,7 +107,7 @@ def _request_id(ask: Ask, said: str | None) -> str | None:
     """The caller's own id for a start. It is stored with the run, so it always refers to the same run."""
     header = ask.headers.get("idempotency-key")
     if header is not None and said is not None and header != said:
-        raise InvalidRequest("Idempotency-Key and request_id are two words for one thing, and differ")
+        raise InvalidInputs("Idempotency-Key and request_id are two words for one thing, and differ")
     return said or header
 
 
@@ -417,6 +417,7 @@ ROUTES: Final = (
         RUNS,
         query=JournalQuery,
         answer=JournalPage,
+        errors=("invalid_inputs",),
     ),
     Route(
         "GET",

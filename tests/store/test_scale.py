@@ -81,6 +81,11 @@ def test_no_list_looks_at_every_run(db: apsw.Connection, name: str) -> None:
     assert [step for step in scans if not any(word in step for word in given)] == []
 
 
+def test_the_services_that_runs_need_are_found_by_the_runs_that_need_something(db: apsw.Connection) -> None:
+    query = "EXPLAIN QUERY PLAN " + statements("sqlite")["services_in_need"]
+    assert any("run_needs" in row[3] for row in db.execute(query, ("t", 9)))
+
+
 @pytest.mark.parametrize("name", ["ids_ending", "newest"])
 def test_what_looks_at_the_newest_runs_looks_at_a_bounded_number(name: str) -> None:
     inner = statements("sqlite")[name].partition("FROM (")[2].partition(")")[0]

@@ -33,6 +33,8 @@ from holdfast.views.values import GATHERED, Head, Values, part_of
 
 GATHERED_BYTES_MAX: Final = 32 * 1024 * 1024  # of outputs of scopes that are cached
 LOG_LINES: Final = 100
+TIMELINES_REMEMBERED_MAX: Final = 100
+TIMELINE_ROWS_REMEMBERED_MAX: Final = 20_000
 ARTEFACTS_READ_BYTES_MAX: Final = 1024 * 1024  # of an output that is searched for the names of its files
 
 
@@ -75,6 +77,10 @@ class RunSteps:
     def __init__(self, store: Store, plans: Plans, definitions: Definitions) -> None:
         self._store, self._plans, self._definitions = store, plans, definitions
         self._boards, self._long = Boards(store), StepPages(store)
+        # Of finished runs: counting the children of a large fan-out takes some 30 ms.
+        self._timelines: Remembered[tuple[RunNo, str | None, int], Timeline] = Remembered(
+            count_max=TIMELINES_REMEMBERED_MAX, bytes_max=TIMELINE_ROWS_REMEMBERED_MAX
+        )
         self._gathered: Remembered[tuple[RunNo, int, str], tuple[msgspec.Raw, Error | None]] = Remembered(
             count_max=10_000, bytes_max=GATHERED_BYTES_MAX
         )
@@ -212,9 +218,15 @@ class RunSteps:
     ) -> tuple[Timeline, int, Any]:
         """The run over time, as of the row that is returned too, with the kinds of its steps."""
         board = await self._boards.of(row.no)
-        until = row.finished_at if row.status in TERMINAL and row.finished_at is not None else now
         kind_of = await self._definitions.kinds(row.tenant, row.version)
-        return timeline_of(board, under, buckets, until), board.seq, kind_of
+        if row.status not in TERMINAL or row.finished_at is None:
+            return timeline_of(board, under, buckets, now), board.seq, kind_of
+        key = (row.no, under, buckets)
+        found = self._timelines.get(key)
+        if found is None:
+            found = timeline_of(board, under, buckets, row.finished_at)
+            self._timelines.put(key, found, len(found.rows) + 1)
+        return found, board.seq, kind_of
 
 
 def _find_files(value: Any, names: dict[str, str]) -> None:

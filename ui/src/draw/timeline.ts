@@ -61,7 +61,7 @@ export const timeline = (host: HTMLElement, onChoose: (path: string) => void, on
     one.button.firstElementChild!.replaceChildren(shape(state));
     const tries = row.spans.filter((s) => s.kind === "try" && (t === null || s.from <= t)).length;
     const took = span((row.to ?? Math.max(d.to, row.from)) - row.from);
-    const count = row.children > 0 && row.kind !== "branch" ? `${grouped(counts.done)}/${grouped(row.children)}${counts.failed ? `, ${grouped(counts.failed)} failed` : ""}` : tries > 1 ? `${tries}×` : "";
+    const count = row.children > 0 && row.kind !== "branch" ? (counts.failed && counts.done === row.children ? `${grouped(counts.failed)} failed` : `${grouped(counts.done)}/${grouped(row.children)}${counts.failed ? `, ${grouped(counts.failed)} failed` : ""}`) : tries > 1 ? `${tries}×` : "";
     (one.button.children[2] as HTMLElement).textContent = count;
     set(one.button, { "aria-label": `${nameOf(row.path)}${count ? ` ${count}` : ""}, ${state ?? "not reached"}, ${took}${row.depth ? `, ${row.path}` : ""}`, "aria-current": chosen === row.path ? "true" : null, title: `${row.path}\n${row.kind}, ${state ?? "not reached"}, ${took}\nfrom ${exact(row.from)}` });
     drawLane(one.lane, row, t, end);

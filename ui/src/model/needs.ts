@@ -3,29 +3,29 @@ import type { Folder, Letter, RunLine, ScheduleLine, ServiceLine, WaitingPage } 
 import { cut, oneLine } from "../lib/text.ts";
 import { ago, at, counted, roughly } from "../lib/time.ts";
 
-export type Need = { key: string; state: string; text: string; to: string; show: string; rerun?: { count: number; filter: Record<string, unknown> }; help?: string; command?: string; weight: number };
+export type Need = { key: string; state: string; text: string; to: string; show: string; rerun?: { count: number | "all"; filter: Record<string, unknown> }; help?: string; command?: string; weight: number };
 type Known = {
-  failures: RunLine[] | null; waits: WaitingPage | null; letters: Letter[] | null; folders: Folder[]; schedules: ScheduleLine[] | null;
+  failures: RunLine[] | null; isPart?: boolean; since?: string; waits: WaitingPage | null; letters: Letter[] | null; folders: Folder[]; schedules: ScheduleLine[] | null;
   ready: { ready: boolean; reasons: unknown[] } | null; services: ServiceLine[] | null;
 };
 const MOST = 10;
 
 // Failures of one workflow are one thing.
-const failed = (lines: RunLine[], now: number): Need[] => {
+const failed = (lines: RunLine[], isPart: boolean, since: string, now: number): Need[] => {
   const groups = new Map<string, RunLine[]>();
   for (const line of lines) groups.set(line.workflow, [...(groups.get(line.workflow) ?? []), line]);
   return [...groups].map(([workflow, all]) => {
     const latest = all[0]!, ids = all.map((one) => one.run_id), where = latest.error?.path ? ` at ${latest.error.path}` : "", what = latest.error ? `: ${cut(oneLine(latest.error.message), 120)}` : "";
-    const text = all.length === 1 ? `${workflow} failed ${ago(at(latest.finished_at ?? latest.created_at), now)}${where}${what}` : `${workflow}: ${counted(all.length, "failure")} in 24 h, the latest${where}${what}`;
+    const text = all.length === 1 ? `${workflow} failed ${ago(at(latest.finished_at ?? latest.created_at), now)}${where}${what}` : `${workflow}: ${isPart ? "at least " : ""}${counted(all.length, "failure")} in 24 h, the latest${where}${what}`;
     const to = all.length === 1 ? `/ui/runs/${latest.run_id}` : `/ui/runs?q=${encodeURIComponent(`workflow:${workflow} status:failed after:1d`)}`;
-    return { key: `failed-${workflow}`, state: "failed", text, to, show: "Show", rerun: { count: all.length, filter: { ids } }, weight: 100 + Math.min(all.length, 99) };
+    return { key: `failed-${workflow}`, state: "failed", text, to, show: "Show", rerun: isPart ? { count: "all", filter: { workflow, status: ["failed"], from: since } } : { count: all.length, filter: { ids } }, weight: 100 + Math.min(all.length, 99) };
   });
 };
 
 export const needsOf = (known: Known, now: number): Need[] => {
   const needs: Need[] = [];
   if (known.ready && !known.ready.ready) needs.push({ key: "ready", state: "failed", text: `The server is not ready: ${known.ready.reasons.map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join("; ")}`, to: "", show: "", weight: 1000 });
-  needs.push(...failed(known.failures ?? [], now));
+  needs.push(...failed(known.failures ?? [], known.isPart ?? false, known.since ?? "", now));
   for (const one of known.services ?? []) if (one.waiting > 0 && one.workers === 0) needs.push({ key: `service-${one.name}`, state: "waiting", text: `Service ${one.name}: ${counted(one.waiting, "job")} ${one.waiting === 1 ? "waits" : "wait"}${one.oldest_waiting_at ? ` for ${roughly(now - at(one.oldest_waiting_at))}` : ""}, and no worker serves it`, to: "/ui/workers", show: "Workers", help: one.name, command: one.start_one ?? undefined, weight: 90 });
   for (const folder of known.folders) for (const file of folder.items) if (file.status === "broken") needs.push({ key: `file-${file.file}`, state: "failed", text: `${file.file} cannot be used: ${file.problems[0]?.message ?? "it has mistakes"}`, to: file.name ? `/ui/workflows/${encodeURIComponent(file.name)}` : "", show: "Workflow", weight: 80 });
   for (const one of known.schedules ?? []) if (one.failures > 0) needs.push({ key: `schedule-${one.id}`, state: "failed", text: `Schedule ${one.id}: ${counted(one.failures, "failure")} in a row${one.last_error ? `, ${cut(oneLine(one.last_error), 120)}` : ""}`, to: `/ui/schedules?id=${encodeURIComponent(one.id)}`, show: "Schedule", weight: 70 });

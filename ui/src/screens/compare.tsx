@@ -50,7 +50,7 @@ const Compared = ({ a, b, steps, isPart }: Both): JSX.Element => {
       {inputs.length > 0 && <section class="card" style={{ marginBottom: "16px" }} aria-label="Inputs"><header><h2>Inputs differ</h2></header><div class="in"><Changes changes={inputs} /></div></section>}
       <div class="head"><h2>Steps</h2><div class="chips" role="group" aria-label="Which steps"><button type="button" class="chip" data-testid="only-different" aria-pressed={!isAll.value} onClick={() => { isAll.value = false; }}>different <b>{grouped(different.length)}</b></button><button type="button" class="chip" data-testid="all-steps" aria-pressed={isAll.value} onClick={() => { isAll.value = true; }}>all <b>{grouped(all.length)}</b></button></div>{isPart && <span class="dim small">Only the first 2,000 steps of each run are compared.</span>}</div>
       {shown.length === 0 ? <Empty>No step differs.</Empty> : (
-        <div class="split" style={{ gridTemplateColumns: "minmax(0, 3fr) minmax(0, 2fr)" }}>
+        <div class="split pairs">
           <div class="list-box"><table class="list" data-testid="pairs"><caption class="sr">Steps of both runs</caption><colgroup><col /><col style={{ width: "92px" }} /><col style={{ width: "92px" }} /><col style={{ width: "40%" }} /></colgroup>
             <thead><tr><th scope="col">Step</th><th scope="col" class="num">First</th><th scope="col" class="num">Second</th><th scope="col">Difference</th></tr></thead>
             <tbody>{shown.slice(0, 500).map((one) => (

@@ -8,7 +8,7 @@ import type { Me, Page, RunLine, WaitingPage, WorkflowLine } from "../api/types.
 import { allKeys, halfTyped, useKeys } from "../lib/keys.ts";
 import { go, place } from "../lib/router.ts";
 import { shortId } from "../lib/text.ts";
-import { offset, setServerTime, span } from "../lib/time.ts";
+import { grouped, offset, setServerTime, span } from "../lib/time.ts";
 import { isDark, setTheme, theme } from "../lib/theme.ts";
 import { Button, Dialog, Mark, Menu, Said } from "../parts/basic.tsx";
 
@@ -41,7 +41,7 @@ export const Frame = ({ children }: { children: ComponentChildren }): JSX.Elemen
       <a class="skip" href="#main" data-testid="skip" onClick={(event) => { event.preventDefault(); document.getElementById("main")?.focus(); }}>Skip to the content</a>
       <header class="top">
         <a class="brand" href="/" data-testid="brand"><svg viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7" fill="var(--accent)" /><path d="M10 7v18M22 7v18M10 16h12" stroke="var(--on-accent)" stroke-width="3.4" stroke-linecap="round" fill="none" /></svg>Holdfast</a>
-        <nav class="nav" aria-label="Screens">{SCREENS.map((one) => <a key={one.to} href={one.to} data-testid={one.testid} aria-current={isHere(one.to) ? "page" : undefined}>{one.name}{one.name === "Inbox" && count > 0 && <span class="count">{count >= 10_000 ? "10,000+" : count}<span class="sr"> approvals wait</span></span>}</a>)}</nav>
+        <nav class="nav" aria-label="Screens">{SCREENS.map((one) => <a key={one.to} href={one.to} data-testid={one.testid} aria-current={isHere(one.to) ? "page" : undefined}>{one.name}{one.name === "Inbox" && count > 0 && <span class="count">{count >= 10_000 ? "10,000+" : grouped(count)}<span class="sr"> approvals wait</span></span>}</a>)}</nav>
         <div class="top-end">
           <button type="button" class="finder" data-testid="find" aria-label="Find a run, workflow or action" onClick={() => { finding.value = true; }}><svg width="13" height="13" viewBox="0 0 14 14" fill="none" stroke="currentColor" stroke-width="1.6" aria-hidden="true"><circle cx="6" cy="6" r="4.2" /><path d="M9.2 9.2l3.4 3.4" /></svg><span>Find</span><kbd>/</kbd></button>
           <span class={`live live-${isAway.value ? "lost" : live.value}`} data-testid="live" title="Whether this page hears of changes as they happen">{isAway.value ? "no server" : live.value === "live" ? "live" : live.value === "lost" ? "reconnecting" : live.value === "off" ? "not live" : "connecting"}</span>

@@ -14,7 +14,7 @@ import type { Need } from "../model/needs.ts";
 import { Button, CopyLine, Dialog, LinkButton, Mark, Shown, missing } from "../parts/basic.tsx";
 import { BulkDialog, RunRows } from "./runs.tsx";
 
-type Facts = { failures: RunLine[] | null; waits: WaitingPage | null; letters: Letter[] | null; folders: Folder[]; schedules: ScheduleLine[] | null; ready: { ready: boolean; reasons: unknown[] } | null; services: ServiceLine[] | null; problems: string[] };
+type Facts = { failures: RunLine[] | null; isPart: boolean; since: string; waits: WaitingPage | null; letters: Letter[] | null; folders: Folder[]; schedules: ScheduleLine[] | null; ready: { ready: boolean; reasons: unknown[] } | null; services: ServiceLine[] | null; problems: string[] };
 
 // A read that fails leaves its part out and says so; the others are shown.
 const facts = async (signal: AbortSignal): Promise<Facts> => {
@@ -28,7 +28,7 @@ const facts = async (signal: AbortSignal): Promise<Facts> => {
     of("dead letters", get<Page<Letter>>("/dead-letters", { limit: 50 }, signal)), of("folder", get<Folder>("/folder", { of: "flows" }, signal)), of("folder", get<Folder>("/folder", { of: "schedules" }, signal)),
     of("schedules", get<Page<ScheduleLine>>("/schedules", { limit: 200 }, signal)), of("readiness", readiness(signal)), of("services", get<Page<ServiceLine>>("/services", { limit: 200 }, signal)),
   ]);
-  return { failures: failures?.items ?? null, waits, letters: letters?.items ?? null, folders: [flows, schedules].filter((one) => one !== null), schedules: list?.items ?? null, ready, services: services?.items ?? null, problems };
+  return { failures: failures?.items ?? null, isPart: (failures?.cursor ?? null) !== null, since, waits, letters: letters?.items ?? null, folders: [flows, schedules].filter((one) => one !== null), schedules: list?.items ?? null, ready, services: services?.items ?? null, problems };
 };
 const readiness = async (signal: AbortSignal): Promise<{ ready: boolean; reasons: unknown[] }> => (await fetch("/readyz", { signal, credentials: "omit" })).json() as Promise<{ ready: boolean; reasons: unknown[] }>;
 

@@ -89,7 +89,7 @@ const Tries = ({ step, moment }: { step: StepDetail; moment: number | null }): J
   const tries = moment === null ? step.tries : step.tries.filter((one) => at(one.from) <= moment);
   if (!tries.length) return <p class="dim">{step.is_scope ? "This step groups others and is not attempted itself." : "It has not been attempted."}</p>;
   return (
-    <table class="list" data-testid="tries"><caption class="sr">Attempts</caption>
+    <table class="list tries" data-testid="tries"><caption class="sr">Attempts</caption>
       <colgroup><col style={{ width: "48px" }} /><col style={{ width: "150px" }} /><col style={{ width: "120px" }} /><col style={{ width: "90px" }} /><col /></colgroup>
       <thead><tr><th scope="col">No.</th><th scope="col">Outcome</th><th scope="col">From</th><th scope="col" class="num">Took</th><th scope="col">Error, worker</th></tr></thead>
       <tbody>{tries.map((one) => (

@@ -53,6 +53,9 @@ class WorkflowStatus(StrEnum):
 
 
 StepState = Literal["ready", "running", "retrying", "waiting", "completed", "skipped", "failed", "cancelled"]
+WaitKind = Literal[
+    "callback", "signal", "approval", "condition"
+]  # what a step can wait for outside the engine
 
 DEFAULT_TENANT: Final = "default"
 NULL: Final = msgspec.Raw(b"null")

@@ -79,6 +79,8 @@ def _not_bound(error: OSError, settings: Settings) -> Usage:
             return Usage(f"{place} needs privileges that this process lacks; use a port from 1024 on")
         case errno.EADDRNOTAVAIL:
             return Usage(f"{settings.host} is not an address of this machine")
+        case _:
+            pass
     return Usage(f"cannot serve {path_of(settings)} at {place}: {error.strerror or error}")
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
-from holdfast.values import NULL, Error, Millis, Status
+from holdfast.values import NULL, Error, Millis, Status, WaitKind
 
 
 class StartAttempt(msgspec.Struct, array_like=True, tag="start", gc=False):
@@ -126,7 +126,7 @@ class OpenWait(msgspec.Struct, array_like=True, tag="wait", gc=False):
     """Make a step wait for a result from outside. `kind` is callback, signal, approval or condition; `name` is a task id."""
 
     path: str
-    kind: str
+    kind: WaitKind
     name: str = ""
     expires_at: Millis | None = None
     detail: msgspec.Raw = NULL  # details for the callers that can resolve it

@@ -24,6 +24,7 @@ from holdfast.values import (
     RunId,
     RunNo,
     Status,
+    WaitKind,
     split,
 )
 
@@ -43,7 +44,7 @@ class Key(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
 class Wait(msgspec.Struct, omit_defaults=True):
     """What a step waits for: a callback, a signal, an approval, or a condition."""
 
-    kind: str
+    kind: WaitKind
     name: str = ""
     since: Millis = Millis(0)
     until: Millis | None = None

@@ -17,7 +17,7 @@ from holdfast.engine.state import Run, Step, Wait, is_open, timer_key, waits_for
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge
 from holdfast.plan.graph import Approval, Call, Condition, Node, PendingRule, Plan, Signal
-from holdfast.values import NULL, TASK_URL, Error, Millis, decode, encode, split, written
+from holdfast.values import NULL, TASK_URL, Error, Millis, WaitKind, decode, encode, split, written
 
 USUAL: Final = PendingRule()
 # After this time another node makes the last poll, if the node that should have made it has ended.
@@ -139,7 +139,7 @@ def _missing(node: Node, wait: Wait) -> str:
 
 
 def open_wait(
-    draft: Draft, path: str, kind: str, detail: dict[str, Any], timeout_ms: int | None, keep: int
+    draft: Draft, path: str, kind: WaitKind, detail: dict[str, Any], timeout_ms: int | None, keep: int
 ) -> None:
     """Open a wait for a step, with its expiry timer if it has one."""
     expires_at = None if timeout_ms is None else Millis(draft.at + timeout_ms)
@@ -168,7 +168,7 @@ def enter_condition(draft: Draft, frame: str, path: str, node: Condition) -> Non
     detail = {} if node.signal_key is None else {"signal_key": node.signal_key}
     if node.answers_to is not None:
         detail = {"answers_to": node.answers_to}
-    kind = "condition" if node.answers_to is None else "approval"
+    kind: WaitKind = "condition" if node.answers_to is None else "approval"
     open_wait(draft, path, kind, detail, node.timeout_ms(view), node.keep)
 
 

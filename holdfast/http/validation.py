@@ -113,6 +113,8 @@ def _within(kind: inspect.Type, part: str) -> list[inspect.Type]:
             return [inner for field in fields if field.encode_name == part for inner in _each(field.type)]
         case inspect.ListType(item_type=inner):
             return _each(inner)
+        case _:
+            pass
     return []
 
 
@@ -122,4 +124,6 @@ def _each(kind: inspect.Type) -> list[inspect.Type]:
             return [each for inner in kinds for each in _each(inner)]
         case inspect.Metadata(type=inner):
             return _each(inner)
+        case _:
+            pass
     return [kind]

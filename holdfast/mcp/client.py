@@ -102,6 +102,8 @@ class Servers:
             case "input_required":
                 await self.cancel(url)
                 return True, _failed(f"the server {server} asks for input, which a step cannot give", "tool")
+            case _:
+                pass
         return False, None
 
     async def cancel(self, url: str) -> None:

@@ -114,6 +114,8 @@ class Resources:
                 return await self._workflow(talk, uri, unquote(rest), cursor)
             case "artefact":
                 return await self._artefact(talk, uri)
+            case _:
+                pass
         return await self._given_by_workflow(talk, uri, params)
 
     async def _run(self, talk: Talk, uri: str, rest: str, cursor: str | None) -> dict[str, Any]:
@@ -233,6 +235,8 @@ def _as_contents(uri: str, block: dict[str, Any]) -> dict[str, Any]:
             return {**block["resource"], "uri": uri}
         case "resource_link":
             return {"uri": block["uri"], "mimeType": block["mimeType"], "text": block["name"]}
+        case _:
+            pass
     return {"uri": uri, "mimeType": block["mimeType"], "blob": block["data"]}
 
 

@@ -13,7 +13,7 @@ import operator
 import re
 from collections.abc import Callable
 from types import NoneType
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from holdfast.plan.expr import truthy
 from holdfast.spec.condition import (
@@ -86,6 +86,8 @@ def _asked(expr: Expr) -> Asked:
         case Compare(word, left, right):
             first, second, holds = _value(left), _value(right), _COMPARISONS[word]
             return lambda lookup: holds(first(lookup), second(lookup), lookup.work)
+        case _:
+            assert_never(expr)
 
 
 def _value(operand: Operand) -> Callable[[_Evaluation], Any]:
@@ -97,6 +99,8 @@ def _value(operand: Operand) -> Callable[[_Evaluation], Any]:
         case Listed(items):
             members = [_value(item) for item in items]
             return lambda lookup: [member(lookup) for member in members]
+        case _:
+            assert_never(operand)
 
 
 # ------------------------------------------------------------------------------------------------- comparing
@@ -212,4 +216,6 @@ def _with_whole(value: Any) -> Any:
             return [_with_whole(item) for item in value]
         case dict():
             return {key: _with_whole(member) for key, member in value.items()}
+        case _:
+            pass
     return value

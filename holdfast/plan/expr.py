@@ -288,6 +288,8 @@ def copied(template: Any) -> Any:
             return {key: copied(member) for key, member in template.items()}
         case list():
             return [copied(member) for member in template]
+        case _:
+            pass
     return template
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, assert_never
 
 from holdfast import limits
 from holdfast.plan import composed, expr
@@ -131,6 +131,8 @@ class _Builder:
                 return self._inside(node, node.flow or "", inner, rules, resolver)
             case "wait_event" | "approval":
                 return _condition(node, rules, resolver)
+            case _:
+                assert_never(node.kind)
 
     @property
     def _item(self) -> Source:

@@ -8,7 +8,7 @@ its notation: every difference between notations is a field.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, assert_never
 
 import msgspec
 
@@ -437,7 +437,10 @@ def _asks_workers(node: Node) -> bool:
             return any(block.asks_workers for block in node.blocks)
         case Choice() | Nested():
             return node.block.asks_workers
-    return False
+        case Timer() | Value() | Condition() | Signal() | Approval():
+            return False
+        case _:
+            assert_never(node)
 
 
 RECENT_BLOCKS_MAX: Final = 1_024  # frames whose block a plan remembers

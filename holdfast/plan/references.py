@@ -6,7 +6,7 @@ Knows which names are visible in a scope. Does not know how an expression is eva
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -131,7 +131,10 @@ def templates_of(step: WorkflowStep) -> list[Any]:
             return [args, given, params, step.policy.idempotency_key]
         case ServiceBody(input=given, params=params):
             return [given, params, step.policy.idempotency_key]
-    return []
+        case ForeachBody() | ParallelBody() | BranchBody():
+            return []  # only paths, and steps with templates of their own
+        case _:
+            assert_never(step.body)
 
 
 def undo_templates_of(step: WorkflowStep) -> list[Any]:

@@ -5,7 +5,7 @@ Knows the kinds of steps and what each becomes. Every rule of the notation becom
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, assert_never
 
 import msgspec
 
@@ -219,7 +219,7 @@ class _Builder:
             case ParallelBody():
                 return {name: self._parallel(step, step.body, routes, scope, inside, keep, within)}
             case _:
-                raise AssertionError(f"{step.kind} was refused before")
+                assert_never(step.body)
 
     def _call(
         self,

@@ -474,6 +474,8 @@ class Door:
             case FinishRun():
                 self.residents.pop(resident.run.no, None)
                 self.handler.run_ended(resident)
+            case _:
+                pass
 
     def _continue_split(self) -> None:
         """Continue some of the runs whose decision was split, each once: the event takes up all that is left of the run. The rest

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from hashlib import blake2b
-from typing import Final
+from typing import Final, assert_never
 
 import msgspec
 
@@ -202,6 +202,8 @@ class Decision:
                 return self._catch_up(until) if tick.at >= latest else self._skip(tick, "missed")
             case "skip":
                 return self._skip(tick, "missed")
+            case _:
+                assert_never(self.schedule.missed_run_policy)
 
     def _catch_up(self, until: int) -> bool:
         """Owe all occurrences up to an instant."""

@@ -20,6 +20,8 @@ async def transform(input: Any, params: dict[str, Any]) -> Any:  # noqa: A002  #
                 return input.upper()
             case "lower":
                 return input.lower()
+            case _:
+                pass
         raise ToolError("unsupported op", kind="bad_input")
     if _is_number(input):
         mul = params.get("mul", 1)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection, Iterator
 from datetime import datetime
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 from holdfast import limits
 from holdfast.spec import foreign, remotes
@@ -35,6 +35,7 @@ from holdfast.spec.steps import (
     FinalCallback,
     ForeachBody,
     NestedBody,
+    ParallelBody,
     PollBody,
     RemoteBody,
     ServiceBody,
@@ -166,13 +167,20 @@ class _Checker:
                 self.templates(who, inputs, (*at, "inputs"), scope)
             case ApproveBody(prompt=prompt, form=form):
                 self.templates(who, prompt, (*at, "prompt"), scope)
-                if form is not None:
-                    check_schema(form, self._report, (*at, "form"), f"{who}form: ")
+                self._form(who, form, (*at, "form"))
             case TimerBody(delay_ms, until):
                 self._time(who, delay_ms, (*at, "delay_ms"), scope)
                 self._time(who, until, (*at, "until"), scope)
             case WaitEventBody() as wait:
                 self._wait(who, wait, at, scope)
+            case ParallelBody():
+                pass  # nothing but steps, which are checked by themselves
+            case _:
+                assert_never(step.body)
+
+    def _form(self, who: str, form: Any, at: Where) -> None:
+        if form is not None:
+            check_schema(form, self._report, at, f"{who}form: ")
 
     def _check_rules(self, step: WorkflowStep, at: Where, scope: Scope) -> None:
         """Check the retry policy and result handling of a call."""

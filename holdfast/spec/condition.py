@@ -368,6 +368,8 @@ def paths_in(expr: Expr, at: Where) -> Iterator[tuple[Where, str]]:
         case Compare(word, left, right):
             yield from _paths_of(left, (*at, word, 0))
             yield from _paths_of(right, (*at, word, 1))
+        case _:
+            pass
 
 
 def _paths_of(operand: Operand, at: Where) -> Iterator[tuple[Where, str]]:
@@ -377,3 +379,5 @@ def _paths_of(operand: Operand, at: Where) -> Iterator[tuple[Where, str]]:
         case Listed(items):
             for i, item in enumerate(items):
                 yield from _paths_of(item, (*at, i))
+        case _:
+            pass

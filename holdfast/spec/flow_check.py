@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import Any, assert_never
 
 from holdfast import limits
 from holdfast.spec.conversions import UNKNOWN, converted, number_of
@@ -173,6 +173,10 @@ class _Checker:
             case "parallel":
                 for i, service in enumerate(node.parallel_services or ()):
                     self._name(who, "service", service, (*at, "parallel_services", i))
+            case "choice" | "timer" | "subflow" | "wait_event" | "approval":
+                pass  # they name nothing outside the graph
+            case _:
+                assert_never(node.kind)
 
     def _name(self, who: str, noun: str, name: str, at: Where, forbidden: str = "/") -> None:
         if not name.strip():

@@ -176,6 +176,8 @@ def edge_of(item: Any) -> Any:
             return {"from": source, "to": target}
         case [source, action, target]:
             return {"from": source, "action": action, "to": target}
+        case _:
+            pass
     return UNKNOWN
 
 

@@ -211,6 +211,8 @@ def _pick(selector: JSONPathSelector) -> Pick:
             return lambda value, at: [
                 child for child in _spent(_children(value), at, TEST) if holds(child, at)
             ]
+        case _:
+            pass
     assert isinstance(selector, WildcardSelector)
     return lambda value, at: _spent(_children(value), at)
 
@@ -238,6 +240,8 @@ def _test(expression: Expression) -> Test:
         case FilterQuery():
             nodes = _nodes(expression)
             return lambda value, at: bool(nodes(value, at))
+        case _:
+            pass
     operand = _operand(expression)
     return lambda value, at: operand(value, at) not in (_NOTHING, False)
 

@@ -226,6 +226,8 @@ class Parts:
                     if keyword == "patternProperties":
                         self._pattern(name, (*at, name))
                     self._schema(part, (*at, name))
+            case _:
+                pass
         if keyword == "pattern":
             self._pattern(value, at)
         elif keyword == "$ref":

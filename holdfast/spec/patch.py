@@ -92,6 +92,8 @@ def _apply(data: Any, operation: Mapping[str, Any]) -> Any:
             if _found(data, path) != operation.get("value"):
                 raise PatchError(f"the value at {operation.get('path')!r} is another one")
             return data
+        case _:
+            pass
     raise PatchError(f"unknown operation {op!r}")
 
 

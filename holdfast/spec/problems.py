@@ -109,6 +109,8 @@ class Report:
                     stack.extend(mapping.values())
                 case list() as items:
                     stack.extend(items)
+                case _:
+                    pass
 
     def note(self, code: str, at: Where, message: str, hint: str = "", near: Any = UNKNOWN) -> None:
         if not self.has_notes_enough:

@@ -9,7 +9,7 @@ what is allowed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -304,8 +304,13 @@ def bodies(step: WorkflowStep) -> tuple[Block, ...]:
             return tuple(Block(branch, ("branches", i), i, 0, True) for i, branch in enumerate(branches))
         case BranchBody(_, then, else_):
             return (Block(then, ("then",), 0), Block(else_, ("else",), 1))
-        case _:
+        case (
+            ToolBody() | RemoteBody() | ServiceBody() | NestedBody() | ApproveBody() | TimerBody()
+            | WaitEventBody() | PollBody()
+        ):  # fmt: skip
             return ()
+        case _:
+            assert_never(step.body)
 
 
 def walk(steps: Iterable[WorkflowStep]) -> Iterator[WorkflowStep]:

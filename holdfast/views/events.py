@@ -16,7 +16,7 @@ import asyncio
 import re
 from collections import deque
 from collections.abc import AsyncGenerator
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, assert_never
 
 import msgspec
 
@@ -142,10 +142,15 @@ class Events:
             **(decode(wait.detail) or {}),
             "until": wait.expires_at,
         }
-        if wait.kind == "approval":
-            return self._event("approve_requested", wait.path, **{"prompt": "", **detail})
-        if wait.kind == "callback":
-            detail["task_id"] = wait.name
+        match wait.kind:
+            case "approval":
+                return self._event("approve_requested", wait.path, **{"prompt": "", **detail})
+            case "callback":
+                detail["task_id"] = wait.name
+            case "signal" | "condition":
+                pass
+            case _:
+                assert_never(wait.kind)
         return self._event("step_paused", wait.path, waits_for=wait.kind, **detail)
 
     @property

@@ -9,7 +9,7 @@ import asyncio
 import os
 import shlex
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, assert_never
 
 import msgspec
 
@@ -256,19 +256,27 @@ def approval_detail(run: Run, path: str) -> dict[str, Any]:
 def _unblocks(run: Run, path: str, wait: state.Wait) -> str:
     """Return what would end a wait, with a command that does it."""
     detail = decode(wait.detail) or {}
-    if wait.kind == "callback":
-        polled = f", or a result at {detail['poll_url']}" if "poll_url" in detail else ""
-        when = f", expected after {detail['estimated_secs']:g} s" if "estimated_secs" in detail else ""
-        command = f"holdfast resume {shlex.quote(wait.name)} --result JSON"
-        return f"the result of task {wait.name!r}{polled}{when}: {command}"
-    if wait.kind == "approval":
-        is_escalated = timer_key("escalate", path) not in run.timers
-        by_whom = _by_whom(detail, wait, is_escalated=is_escalated)
-        return f"an answer{by_whom}: holdfast approve {run.id} {shlex.quote(path)}"
-    if wait.kind == "condition":
-        key = detail.get("signal_key")
-        what, word = ("the signal it waits for", "KEY") if key is None else (repr(key), shlex.quote(key))
-        return f"a signal that writes {what}: holdfast signal {run.id} {word} JSON"
+    match wait.kind:
+        case "callback":
+            polled = f", or a result at {detail['poll_url']}" if "poll_url" in detail else ""
+            when = f", expected after {detail['estimated_secs']:g} s" if "estimated_secs" in detail else ""
+            command = f"holdfast resume {shlex.quote(wait.name)} --result JSON"
+            return f"the result of task {wait.name!r}{polled}{when}: {command}"
+        case "approval":
+            is_escalated = timer_key("escalate", path) not in run.timers
+            by_whom = _by_whom(detail, wait, is_escalated=is_escalated)
+            return f"an answer{by_whom}: holdfast approve {run.id} {shlex.quote(path)}"
+        case "condition":
+            key = detail.get("signal_key")
+            what, word = ("the signal it waits for", "KEY") if key is None else (repr(key), shlex.quote(key))
+            return f"a signal that writes {what}: holdfast signal {run.id} {word} JSON"
+        case "signal":
+            return _missing_signals(run, wait, detail)
+        case _:
+            assert_never(wait.kind)
+
+
+def _missing_signals(run: Run, wait: state.Wait, detail: dict[str, Any]) -> str:
     missing = [name for name in detail["names"] if name not in wait.got]
     named = (" and " if detail["mode"] == "all" else " or ").join(map(repr, missing))
     belongs = f" --correlation {shlex.quote(detail['correlation'])}" if detail["correlation"] else ""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, assert_never
 
 import msgspec
 
@@ -27,6 +27,7 @@ from holdfast.spec.steps import (
     BranchBody,
     ForeachBody,
     NestedBody,
+    ParallelBody,
     PollBody,
     RemoteBody,
     ServiceBody,
@@ -219,8 +220,13 @@ def targets_of(what: WorkflowStep | FlowNode) -> Iterable[tuple[CallKind, str]]:
             yield "service", poll.service
         case PollBody() as poll if poll.tool is not None:
             yield ("remote", f"{poll.dcc}/{poll.tool}") if poll.dcc else ("tool", poll.tool)
-        case _:
+        case (
+            PollBody() | ForeachBody() | ParallelBody() | BranchBody() | NestedBody() | ApproveBody()
+            | TimerBody() | WaitEventBody()
+        ):  # fmt: skip
             pass
+        case _:
+            assert_never(what.body)
 
 
 def undone_by(what: WorkflowStep | FlowNode) -> Iterable[tuple[CallKind, str]]:
@@ -348,7 +354,10 @@ def _does(step: WorkflowStep) -> str:
             return str(until if delay_ms is None else f"{delay_ms} ms")
         case WaitEventBody() as wait:
             return ", ".join([wait.signal_key] if wait.signal_key else wait.any_ or wait.all_ or ())
-    return ""
+        case ParallelBody() | ToolBody() | RemoteBody() | ServiceBody() | PollBody():
+            return ""
+        case _:
+            assert_never(step.body)
 
 
 def _does_node(node: FlowNode) -> str:

@@ -182,6 +182,8 @@ def _fired(row: LedgerRow) -> str:
             return "fired by a redelivery"
         case "backfill":
             return "fired by a backfill"
+        case _:
+            pass
     caught_up = ", caught up" if row.is_catchup else ""
     return f"fired {_span(row.at - row.scheduled_at)} after its time{caught_up}"
 

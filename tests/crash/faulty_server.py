@@ -37,6 +37,8 @@ def fault_of(instruction: str) -> Fault | None:
             return hang
         case ["full"]:
             return lambda operation, file: apsw.SQLITE_FULL if operation == "write" else 0
+        case _:
+            pass
     return None
 
 

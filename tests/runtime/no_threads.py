@@ -93,4 +93,6 @@ if __name__ == "__main__":
             sys.exit(finished(command()))
         case ["uvloop"]:
             uvloop.install()
+        case _:
+            pass
     asyncio.run(main())

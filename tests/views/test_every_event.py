@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.engine import decide, fold, fold_events
+from holdfast.engine import decide, fold, fold_events, nodes
 from holdfast.engine.decisions import Decision
 from holdfast.engine.events import Event
+from holdfast.plan.graph import Call, Node
 
 EVENTS = {kind.__name__ for kind in Event.__args__}
 HOUSE = Path(holdfast.__file__).parent
@@ -89,3 +90,7 @@ def test_no_other_module_of_these_packages_reads_events() -> None:
 def test_the_engine_decides_and_folds_every_event_and_folds_every_decision() -> None:
     assert set(decide._ON) == set(fold_events.EVENTS) == set(Event.__args__)
     assert set(fold._DECISIONS) == set(Decision.__args__)
+
+
+def test_the_engine_enters_every_node_of_a_plan() -> None:
+    assert {Call, *nodes._ENTER} == set(Node.__args__)

@@ -266,7 +266,9 @@ def parts_of(
     schedules.watchers.append(kinds)
     wakes = _wakes(core, polling, outbox)
     supplies = Supplies(core.ownership, core.workers)
-    nodes = Nodes(store, core.committer, door, runs, wakes.fill)
+    nodes = Nodes(
+        store, core.committer, door, runs, core.ownership, core.waiters, core.feed, wakes.fill, supplies.look
+    )
     upkeep = _upkeep(core)
     return Parts(
         store=store,

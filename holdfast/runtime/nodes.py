@@ -1,6 +1,8 @@
 """Other nodes on the same database: their expired leases, and their mail to runs of this node.
 
-    every `store.look_every` seconds: renew our lease ─► declare expired leases ─► take mail ─► claim runs
+    every `store.look_every` seconds, or on a hint: renew our lease ─► declare expired leases ─► take mail ─► claim runs, and
+                                                    continue those that lack a tool which is registered here
+                                                    ─► wake readers and callers that wait for runs of other nodes
 
 Mail to their runs is posted by runs.py. A database that one process locks has no other nodes (`look_every` is None): nothing is looked at, and no mail is posted.
 Does not know what an event means.
@@ -11,20 +13,29 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from contextlib import suppress
+from typing import Final, Protocol
 
 from holdfast.engine.codec import decode_row
 from holdfast.errors import NodeIsOver, Unavailable
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.door import Door
+from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.runs import Runs
 from holdfast.runtime.service import Service
+from holdfast.runtime.waiters import Waiters
 from holdfast.store.base import Store
 from holdfast.store.ownership import MailRow
 
 log = logging.getLogger("holdfast")
 
 MAIL_MAX: Final = 500  # events taken before the next look
+
+
+class Looking(Protocol):
+    """Has readers of runs that other nodes may have moved."""
+
+    def look(self) -> None: ...
 
 
 class Nodes(Service):
@@ -34,14 +45,21 @@ class Nodes(Service):
         committer: Committer,
         door: Door,
         runs: Runs,
+        ownership: Ownership,
+        waiters: Waiters,
+        feed: Looking,
         fill: Callable[[], None],
+        supply: Callable[[], None],
     ) -> None:
         self._store, self._committer, self._door, self._runs, self._fill = store, committer, door, runs, fill
+        self._ownership, self._waiters, self._feed = ownership, waiters, feed
+        self._supply, self._hint = supply, asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
 
     async def open(self, *, drive: bool) -> None:
         await self.take_mail()
         if self._store.look_every is not None:
+            self._store.on_hint(self._hint.set)
             self._looking = asyncio.get_running_loop().create_task(self._look(self._store.look_every))
 
     async def restored(self) -> None:
@@ -53,12 +71,18 @@ class Nodes(Service):
 
     async def _look(self, seconds: float) -> None:
         while True:
-            await asyncio.sleep(seconds)
+            with suppress(TimeoutError):
+                await asyncio.wait_for(self._hint.wait(), seconds)
+            self._hint.clear()
             try:
                 await self._store.renew()
                 await self._store.declare()
                 await self.take_mail()
+                self._ownership.look_again()
                 self._fill()
+                self._supply()
+                await self._waiters.look()
+                self._feed.look()
             except NodeIsOver as error:
                 return self._committer.end(error)
             except Unavailable as error:

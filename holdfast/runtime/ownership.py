@@ -98,6 +98,10 @@ class Ownership(Service):
         """There are runs to take up, for which there was no room."""
         return self._more_left or self._more_due
 
+    def look_again(self) -> None:
+        """Another node may have died since the last look: the next fill looks for its runs."""
+        self._more_left = True
+
     async def interrupt(self) -> None:
         """End the runs that ask not to survive a restart, parked ones too."""
         after = RunNo(0)

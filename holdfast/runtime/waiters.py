@@ -105,6 +105,17 @@ class Waiters(Service):
             if not waiter.done():
                 waiter.set_result(resident)
 
+    async def look(self) -> None:
+        """Runs that other nodes drive may have moved since the last look."""
+        elsewhere = [no for no in self._waiters if no not in self._door.residents]
+        for row in await self._store.runs_numbered(elsewhere) if elsewhere else ():
+            if row.status in TERMINAL and (resident := await self._residents.load(row.no)) is not None:
+                self.run_ended(resident)
+        for no in [no for no in self._resting if no not in self._door.residents]:
+            resident = await self._residents.stored(no)
+            if resident is not None:
+                self.resting(resident)
+
     def set_aside(self, no: RunNo) -> None:
         for waiter in self._waiters.pop(no, ()):
             if not waiter.done():

@@ -235,6 +235,9 @@ class Store(Protocol):
     @property
     def trusts_lease(self) -> Callable[[], bool] | None: ...
 
+    def on_hint(self, call: Callable[[], None]) -> None:
+        """Call this when another node has posted mail, as a hint: it may come late or never."""
+
     async def declare(self) -> None:
         """End the incarnations of nodes whose lease has expired: their runs can be claimed from now on."""
 

@@ -288,6 +288,12 @@ class Feed(Service):
             reader.error = error
             reader.more.set()
 
+    def look(self) -> None:
+        """Other nodes may have committed rows since the last look."""
+        for readers in (*self._readers.values(), self._of_all):
+            for reader in readers:
+                reader.more.set()
+
     def _moved(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
         for resident, *_ in entries:
             for reader in self._readers.get(resident.run.no, ()):

@@ -15,6 +15,7 @@ from holdfast.store.statements import migrations
 
 CONNECT_SECONDS: Final = 10.0
 VERSION_MIN: Final = 15
+LEASE_SECS_MIN, LEASE_SECS_MAX = 2, 300
 MIGRATION_LOCK: Final = 0x686F6C64  # of pg_advisory_lock: one node at a time migrates or joins
 # Of each session that writes. A statement that waits for a lock, or a transaction whose client is gone, must not stop others.
 SETTINGS: Final = {
@@ -23,7 +24,7 @@ SETTINGS: Final = {
     "idle_in_transaction_session_timeout": "10s",
     "jit": "off",
 }
-OURS: Final = ("listen_dsn", "node", "unsafe")  # parts of an address that are not PostgreSQL's
+OURS: Final = ("lease_secs", "listen_dsn", "node", "unsafe")  # parts of an address that are not PostgreSQL's
 
 
 class Address:
@@ -39,6 +40,16 @@ class Address:
         self.shown = f"postgresql://{hosts}{parts.path}"
         self.unsafe = self.options.get("unsafe", "") in ("1", "true", "yes")
         self.node = node_name(url)
+        secs = self.options.get("lease_secs", "15")
+        if not secs.isascii() or not secs.isdigit() or not LEASE_SECS_MIN <= int(secs) <= LEASE_SECS_MAX:
+            raise ValueError(
+                f"lease_secs is a number from {LEASE_SECS_MIN} to {LEASE_SECS_MAX}, not {secs[:20]!a}"
+            )
+        self.lease_ms = 1000 * int(secs)
+
+    def for_listening(self) -> Address:
+        """The address for LISTEN, which a pool of connections between would not pass on."""
+        return Address(self.options["listen_dsn"]) if "listen_dsn" in self.options else self
 
 
 async def connect(address: Address, **settings: str) -> Any:

@@ -137,6 +137,8 @@ class WorkflowReads(Asking):
 
 
 class WaitReads(Asking):
+    epoch: int
+
     waits_named = rows("waits_named", WaitRow)
     gate_decided = first("gate_decided", WaitRow)
     waits_of_run = rows("waits_of_run", WaitRow)
@@ -145,7 +147,6 @@ class WaitReads(Asking):
     open_waits = rows("open_waits", WaitRow)
     early_waits = rows("early_waits", WaitRow)
     early_result = first("early_of", lambda *row: row)
-    callback_deliveries_due = rows("callback_deliveries_due", CallbackDelivery)
     next_callback_delivery = value("next_callback_delivery", same)
     callback_deliveries_of_run = rows("callback_deliveries_of_run", CallbackDelivery)
     dead_letters = rows("dead_letters", CallbackDelivery)
@@ -155,6 +156,13 @@ class WaitReads(Asking):
         """The wait of an attempt, or of the newest."""
         row = await self._first("wait_at", no, path, kind, attempt)
         return None if row is None else WaitRow(*row)
+
+    async def callback_deliveries_due(
+        self, now: Millis, full: Sequence[str], runs: Sequence[RunNo] | None, limit: int
+    ) -> list[CallbackDelivery]:
+        """Deliveries whose time has come, the longest due first: none to `full` origins, and of `runs` alone, if given."""
+        found = await self._ask("callback_deliveries_due", now, list(full), runs, limit, self.epoch)
+        return [CallbackDelivery(*row) for row in found]
 
     async def log_lines(
         self,

@@ -25,7 +25,7 @@ from holdfast.signing import new_key
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.postgres.asking import AWAY, READERS_MAX, meaning, with_limit
-from holdfast.store.postgres.ownership import LEASE_MS, TAKEN_OVER
+from holdfast.store.postgres.ownership import TAKEN_OVER
 from holdfast.store.postgres.place import (
     CONNECT_SECONDS,
     MIGRATION_LOCK,
@@ -37,10 +37,11 @@ from holdfast.store.postgres.place import (
     schema_of,
 )
 from holdfast.store.postgres.reads import PostgresReads
-from holdfast.store.postgres.writes import Writes, lost_firings
+from holdfast.store.postgres.writes import CHANNEL, Writes, lost_firings
 from holdfast.values import RunNo
 
 COMMIT_SECONDS: Final = 30.0  # a commit that takes longer has lost its connection
+CLOSE_SECONDS: Final = 2.0
 AGAIN_SECONDS: Final = 0.05
 AGAIN_SECONDS_MAX: Final = 2.0
 RETRIES: Final = 5  # of a commit that the server took back because of another
@@ -57,12 +58,12 @@ Done = Callable[[BaseException | None], None]
 
 
 class PostgresStore(PostgresReads):
-    def __init__(self, url: str, *, lease_ms: int = LEASE_MS) -> None:
+    def __init__(self, url: str, *, lease_ms: int | None = None) -> None:
         super().__init__()
         self._address = Address(url)
         self.path = self._address.shown
         self.node, self.epoch, self.server_key = self._address.node, 0, b""
-        self.lease_ms = lease_ms
+        self.lease_ms = lease_ms or self._address.lease_ms
         self._number = 0  # of this node, among those that are alive
         self._last_no = 0
         self._committed = 0
@@ -72,6 +73,8 @@ class PostgresStore(PostgresReads):
         self._queue: deque[tuple[Batch, Done]] = deque()
         self._has_work = asyncio.Event()
         self._writer: asyncio.Task[None] | None = None
+        self._listener: Any = None
+        self._hinted: Callable[[], None] | None = None
 
     # --------------------------------------------------------------------------------------- open and close
 
@@ -87,6 +90,7 @@ class PostgresStore(PostgresReads):
             finally:
                 await self._db.execute("SELECT pg_advisory_unlock($1)", MIGRATION_LOCK)
             await self._open_readers()
+            await self._listen()
         except (*AWAY, asyncpg.PostgresError) as error:
             await self.close()
             raise StoreUnavailable(f"{self.path} cannot be opened: {error}") from error
@@ -110,6 +114,24 @@ class PostgresStore(PostgresReads):
         self._number = number
         self._lease_is_good(sent)
 
+    def on_hint(self, call: Callable[[], None]) -> None:
+        self._hinted = call
+
+    async def _listen(self) -> None:
+        """Hear of mail at once. It is only a hint: without it, mail is found by the next look."""
+        if self._listener is None or self._listener.is_closed():
+            self._listener = await connect(self._address.for_listening())
+            await self._listener.add_listener(CHANNEL, self._heard)
+
+    def _heard(self, connection: Any, pid: int, channel: str, epoch: str) -> None:
+        if self._hinted is not None and epoch in (str(self.epoch), "0"):
+            self._hinted()
+
+    async def renew(self) -> None:
+        await super().renew()
+        with suppress(StoreUnavailable, *AWAY):
+            await self._listen()
+
     async def open_to_read(self, *, any_release: bool = False) -> None:
         """Read the database while nodes write to it: nothing is migrated or changed."""
         self._db = await connect(self._address)
@@ -131,6 +153,7 @@ class PostgresStore(PostgresReads):
             timeout=CONNECT_SECONDS,
             server_settings=SETTINGS,
             max_cached_statement_lifetime=0,
+            reset=_keep_as_it_is,
         )
 
     async def close(self) -> None:
@@ -142,7 +165,10 @@ class PostgresStore(PostgresReads):
                 await self._writer
             self._writer = None
             with suppress(*AWAY, asyncpg.PostgresError):
-                await with_limit(self._db.execute(self._sql["leave"], self.epoch), 2.0)
+                await with_limit(self._db.execute(self._sql["leave"], self.epoch), CLOSE_SECONDS)
+        if self._pool is not None:
+            with suppress(*AWAY, asyncpg.PostgresError):
+                await with_limit(self._pool.close(), CLOSE_SECONDS)
         self.abandon()
 
     def abandon(self) -> None:
@@ -153,6 +179,9 @@ class PostgresStore(PostgresReads):
         if self._db is not None:
             self._db.terminate()
             self._db = None
+        if self._listener is not None:
+            self._listener.terminate()
+            self._listener = None
         if self._pool is not None:
             self._pool.terminate()
             self._pool = None
@@ -298,6 +327,10 @@ class PostgresStore(PostgresReads):
             if taken := [row[0] for row in await db.fetch(sql["taken_runs"], *asked)]:
                 return Fenced(taken)
         return error
+
+
+async def _keep_as_it_is(connection: Any) -> None:
+    """Reads leave nothing behind in a session, and to reset it would cost each of them another round trip."""
 
 
 class NoCheck:

@@ -22,6 +22,7 @@ from holdfast.store.postgres.keys import Keys
 from holdfast.store.records import Firing, LedgerKey, NewRun, ReplyRow, RunChange
 from holdfast.values import RunNo
 
+CHANNEL: Final = "holdfast_mail"
 PROBE_BYTES_MAX: Final = 1024 * 1024
 REPLY_MS: Final = 24 * 3600 * 1000  # how long a response is kept for repeated requests
 
@@ -223,6 +224,8 @@ class Writes:
         counted = [name for name, _ in names if name in CHECKED]
         for place, name in enumerate(counted, start=used + 1):
             checks.append(f"1 / ((SELECT count(*) FROM {name}) = ${place}::bigint)::int")
+        if "wake_for_mail" in dict(names):  # a hint to the owner; 0 if any node may take the run up
+            checks.append(f"(SELECT count(pg_notify('{CHANNEL}', epoch::text)) FROM wake_for_mail)")
         if names[-1][0] == "mine":
             checks.append("1 / (SELECT count(*) FROM mine)")
         return f"WITH {', '.join(parts)} SELECT {', '.join(checks) or '1'}"

@@ -17,6 +17,9 @@ class OwnershipReads(Asking):
     trusts_lease: Callable[[], bool] | None = None
     _lane: str | None = None  # the isolated attempt of the process that had the file before
 
+    def on_hint(self, call: Callable[[], None]) -> None:
+        """There is no other node that could post mail."""
+
     async def declare(self) -> None:
         """Opening the file has ended every other incarnation."""
 

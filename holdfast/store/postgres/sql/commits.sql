@@ -165,7 +165,7 @@ SELECT b.*, b.at FROM unnest($1::text[], $2::text[], $3::bigint[], $4::bigint[],
 
 -- name: callback_delivery_tried
 -- Only one that is still as its writer saw it.
-UPDATE outbox o SET tries = b.tries, due_at = b.due_at, done_at = b.done_at, outcome = b.outcome, last_error = b.last_error
+UPDATE outbox o SET claimant = NULL, tries = b.tries, due_at = b.due_at, done_at = b.done_at, outcome = b.outcome, last_error = b.last_error
   FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::text[], $5::text[], $6::bigint[], $7::text[])
          AS b(tries, due_at, done_at, outcome, last_error, pos, was)
  WHERE o.pos = b.pos AND o.outcome IS NOT DISTINCT FROM b.was
@@ -209,6 +209,7 @@ INSERT INTO mail (run, dedup, at, body) SELECT * FROM unnest($1::bigint[], $2::t
 UPDATE run r SET mail = r.mail + b.n, wake_at = CASE WHEN r.owner IS NULL THEN least(r.wake_at, b.at) ELSE r.wake_at END
   FROM (SELECT run, count(*) AS n, min(at) AS at FROM post_mail GROUP BY run ORDER BY run) b
  WHERE r.no = b.run AND r.finished_at IS NULL
+RETURNING coalesce(r.owner_epoch, 0) AS epoch
 
 -- name: drop_mail
 DELETE FROM mail m USING unnest($1::bigint[], $2::text[]) AS b(run, dedup) WHERE m.run = b.run AND m.dedup = b.dedup

@@ -77,15 +77,19 @@ SELECT n, path, attempt, at, level, text FROM log
 SELECT n, path, attempt, at, level, text FROM log WHERE run = $1 AND path = $2 ORDER BY n DESC LIMIT $3
 
 -- name: callback_deliveries_due
--- Those to one address of one run go in their order: a later one waits until the earlier ones are over.
+-- Those to one address of one run go in their order: a later one waits until the earlier ones are over. A delivery is claimed by
+-- the node that reads it here, so that no other living node makes it too.
+WITH pick AS (
+  SELECT o.pos FROM outbox o
+   WHERE o.done_at IS NULL AND o.due_at <= $1 AND NOT o.origin = ANY ($2::text[]) AND ($3::bigint[] IS NULL OR o.run = ANY ($3))
+     AND (o.claimant IS NULL OR o.claimant = $5 OR o.claimant NOT IN (SELECT epoch FROM node WHERE NOT over))
+     AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.run = o.run AND e.n < o.n AND e.url = o.url AND e.done_at IS NULL)
+   ORDER BY o.due_at, o.pos LIMIT $4 FOR UPDATE OF o SKIP LOCKED),
+ mine AS (
+  UPDATE outbox o SET claimant = $5 FROM pick WHERE o.pos = pick.pos RETURNING o.*)
 SELECT o.pos, o.tenant, o.id, r.id, r.no, o.n, o.url, o.origin, o.secret_env, o.created_at, o.tries, o.due_at, o.done_at,
        o.outcome, o.last_error
-  FROM outbox o JOIN run r ON r.no = o.run
- WHERE o.done_at IS NULL AND o.due_at <= $1
-   AND NOT o.origin = ANY ($2::text[])
-   AND ($3::bigint[] IS NULL OR o.run = ANY ($3))
-   AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.run = o.run AND e.n < o.n AND e.url = o.url AND e.done_at IS NULL)
- ORDER BY o.due_at, o.pos LIMIT $4
+  FROM mine o JOIN run r ON r.no = o.run ORDER BY o.due_at, o.pos
 
 -- name: next_callback_delivery
 SELECT min(due_at) FROM outbox WHERE done_at IS NULL AND due_at > $1

@@ -240,6 +240,7 @@ CREATE TABLE outbox (
   done_at    bigint,
   outcome    text COLLATE "C" CHECK (outcome IN ('delivered', 'dead', 'discarded')),
   last_error text COLLATE "C" NOT NULL DEFAULT '',
+  claimant   bigint,  -- epoch of the node that delivers it
   CHECK ((done_at IS NULL) = (outcome IS NULL)),
   UNIQUE (run, n),
   UNIQUE (tenant, id)

@@ -1,0 +1,219 @@
+"""The engine on a PostgreSQL server, on one node and on two: any node serves any run, and a node that dies loses none."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, RunCancelled, tool
+from tests.postgres import Server
+
+pytestmark = pytest.mark.anyio
+
+SECONDS = 60.0  # for what takes a moment, on a machine that is busy
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@tool
+async def add(a: int) -> int:
+    return a + 1
+
+
+@pytest.fixture
+async def database(postgres_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    monkeypatch.chdir(tmp_path)
+    return await postgres_server.clean_database()
+
+
+@pytest.fixture
+async def two(database: str) -> AsyncIterator[tuple[Holdfast, Holdfast]]:
+    async with AsyncExitStack() as both:
+        a, b = [
+            await both.enter_async_context(Holdfast(f"{database}&node={name}", tools=[add])) for name in "ab"
+        ]
+        yield a, b
+
+
+def steps(*which: dict[str, Any]) -> dict[str, Any]:
+    return {"name": "w", "steps": list(which)}
+
+
+ADD = {"id": "add", "tool": "add", "args": {"a": 1}}
+GATE = {"id": "gate", "kind": "approve", "prompt": "Go on?"}
+
+
+async def test_a_run_is_executed_and_found_again_by_the_next_process(database: str) -> None:
+    async with Holdfast(database, tools=[add]) as one:
+        handle = await one.start(steps(ADD))
+        assert await handle.result(timeout=SECONDS) == {"add": 2}
+    async with Holdfast(database, tools=[add]) as other:
+        assert await (await other.run(handle.id)).result(timeout=SECONDS) == {"add": 2}
+
+
+async def test_a_run_of_another_node_is_waited_for(two: tuple[Holdfast, Holdfast]) -> None:
+    a, b = two
+    begun = await a.start(steps(GATE, ADD))
+    waiting = asyncio.create_task((await b.run(begun.id)).result(timeout=SECONDS))
+    await a.approve(begun.id, "gate")
+    assert (await waiting)["add"] == 2
+
+
+async def test_any_node_decides_an_approval(two: tuple[Holdfast, Holdfast]) -> None:
+    a, b = two
+    begun = await a.start(steps(GATE, ADD))
+    async for event in (await b.run(begun.id)).events():
+        if event["state"] == "waiting":
+            break
+    await b.approve(begun.id, "gate")
+    assert (await begun.result(timeout=SECONDS))["add"] == 2
+
+
+async def test_any_node_cancels_a_run_whose_tool_is_at_work_on_another(database: str) -> None:
+    begins, is_stopped = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def hang() -> None:
+        begins.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            is_stopped.set()
+
+    async with (
+        Holdfast(f"{database}&node=a", tools=[hang]) as a,
+        Holdfast(f"{database}&node=b", tools=[]) as b,
+    ):
+        begun = await a.start(steps({"id": "hang", "tool": "hang"}))
+        await begins.wait()
+        await b.cancel(begun.id)
+        with pytest.raises(RunCancelled):
+            await begun.result(timeout=SECONDS)
+        await asyncio.wait_for(is_stopped.wait(), SECONDS)
+
+
+async def test_any_node_signals_a_run_that_another_drives(database: str) -> None:
+    begins, may_end = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def work() -> str:
+        begins.set()
+        await may_end.wait()
+        return "done"
+
+    wait = {"id": "wait", "kind": "wait_event", "signal_key": "go"}
+    both = {"id": "both", "kind": "parallel", "branches": [[{"id": "work", "tool": "work"}], [wait]]}
+    async with (
+        Holdfast(f"{database}&node=a", tools=[work]) as a,
+        Holdfast(f"{database}&node=b", tools=[]) as b,
+    ):
+        begun = await a.start(steps(both))
+        await begins.wait()
+        await b.signal(begun.id, "go", {"x": 1})
+        may_end.set()
+        await begun.result(timeout=SECONDS)
+
+
+async def test_a_run_that_lacks_a_tool_goes_on_at_the_node_that_has_it(database: str) -> None:
+    async with (
+        Holdfast(f"{database}&node=a", tools=[]) as a,
+        Holdfast(f"{database}&node=b", tools=[add]),
+    ):
+        begun = await a.start(steps(ADD))
+        assert await begun.result(timeout=SECONDS) == {"add": 2}
+
+
+async def test_the_younger_of_two_nodes_of_one_name_goes_on_with_the_runs(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = asyncio.Event()
+
+    @tool
+    async def once() -> int:
+        if begins.is_set():
+            return 7
+        begins.set()
+        await asyncio.Event().wait()
+        return 0
+
+    elder = Holdfast(f"{database}&node=a", tools=[once])
+    await elder.__aenter__()
+    begun = await elder.start(steps({"id": "once", "tool": "once"}))
+    await begins.wait()
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")  # another machine, as far as the lock is concerned
+    async with Holdfast(f"{database}&node=a", tools=[once]) as younger:
+        assert await (await younger.run(begun.id)).result(timeout=SECONDS) == {"once": 7}
+    await elder.__aexit__(None, None, None)
+
+
+# --------------------------------------------------------------------------------------------- real processes
+
+PROGRAM = """
+import asyncio, os, sys
+from holdfast import Holdfast, tool
+
+@tool
+async def effect(n: int) -> int:
+    with open(os.environ["EFFECTS"], "a") as file:
+        file.write(f"{n}\\n")
+    await asyncio.sleep(0.05)
+    return n
+
+STEPS = [{"id": f"s{i}", "tool": "effect", "args": {"n": "{{inputs.n}}"}} for i in range(4)]
+
+async def main() -> None:
+    async with Holdfast(sys.argv[1], tools=[effect]) as hf:
+        for n in range(int(sys.argv[2]), int(sys.argv[3])):
+            run = await hf.start({"name": "w", "steps": STEPS}, {"n": n}, request_id=str(n))
+            print(run.id, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@contextmanager
+def node(folder: Path, url: str, first: int, last: int) -> Iterator[subprocess.Popen[str]]:
+    folder.mkdir()
+    env = os.environ | {
+        "EFFECTS": str(folder.parent / "effects"),
+        "PYTHONPATH": str(Path(__file__).parents[2]),
+    }
+    command = [sys.executable, "-c", PROGRAM, url, str(first), str(last)]
+    with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+async def test_the_runs_of_a_node_that_is_killed_go_on_at_another_and_nothing_is_lost_or_doubled(
+    database: str, tmp_path: Path
+) -> None:
+    runs = 30
+    url = f"{database}&lease_secs=2"
+    with node(tmp_path / "a", f"{url}&node=a", 0, runs) as dying:
+        assert dying.stdout is not None
+        begun = [(await asyncio.to_thread(dying.stdout.readline)).strip() for _ in range(runs)]
+        dying.send_signal(signal.SIGKILL)
+    with node(tmp_path / "b", f"{url}&node=b", 0, 0):
+        async with Holdfast(f"{url}&node=watcher", tools=[]) as watcher:
+            for run_id in begun:
+                await (await watcher.run(run_id)).result(timeout=SECONDS)
+    effects = Counter(map(int, (tmp_path / "effects").read_text().split()))
+    assert sorted(effects) == list(range(runs))
+    assert all(4 <= count <= 5 for count in effects.values())  # an attempt that was open may have begun twice

@@ -154,7 +154,7 @@ class _Listing:
             if tick is None:
                 continue
             rest.appendleft(msgspec.structs.replace(owed, after=tick.at))
-            self.left -= not owed.instants  # what is listed already costs nothing
+            self.left -= 0 if owed.instants else self.grid.cost  # what is listed already costs nothing
             if not owed.instants and not self.grid.fires(tick):
                 why: Reason = "excluded" if tick.fires else "dst_gap"
                 barred = None if has_rows else self._dropped(barred, why, tick.at)

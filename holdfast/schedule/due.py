@@ -59,7 +59,8 @@ from holdfast.schedule.records import (
 from holdfast.schedule.timing import Grid, grid_of
 
 FIRES_MAX: Final = 100  # of one answer, so that a commit stays small
-# Occurrences that one answer examines, decided or passed over in a search: some 20 ms, in which nothing else runs.
+# Occurrences that one answer examines, decided or passed over in a search: some 20 ms, in which nothing else runs. Those of a grid
+# with very many expressions cost more, and count more.
 EXAMINED_MAX: Final = 2_000
 OWED_MAX: Final = 100  # outages whose occurrences are still to be caught up
 
@@ -145,7 +146,7 @@ class Decision:
             tick = self.grid.after(self.at)
             if tick is None or tick.at > self.now or not self._decide(tick):
                 return
-            self.ticks_left -= 1
+            self.ticks_left -= self.grid.cost
 
     def _decide(self, tick: Tick) -> bool:
         """Decide on one occurrence, or on all up to the end of an outage or a pause; False if it is too early."""
@@ -236,7 +237,7 @@ class Decision:
                     break
                 at = tick.at
                 left -= self._fires(owed, tick)
-                self.ticks_left -= 1
+                self.ticks_left -= self.grid.cost
         if left and self.ticks_left > 0:
             at, left = 0, 0
         self.search = Search(until, at, left)
@@ -354,7 +355,7 @@ class Decision:
 
     def _advance(self, queue: list[Owed], tick: Tick | None) -> None:
         """One occurrence of a queue is decided, or its first entry has none left."""
-        self.ticks_left -= 1
+        self.ticks_left -= self.grid.cost
         if tick is None or tick.at >= queue[0].until:
             queue.pop(0)
         else:
@@ -418,7 +419,9 @@ class Decision:
             return tick
         second = self.grid.after(first.at)
         between = tick.at - first.at if second is None else second.at - first.at
-        on_the_way = first.at + EXAMINED_MAX // 2 * between  # one answer can decide on these
+        on_the_way = (
+            first.at + EXAMINED_MAX // 2 // self.grid.cost * between
+        )  # one answer can decide on these
         return Tick(on_the_way) if on_the_way < tick.at else tick
 
     def _due_at(self, tick: Tick | None) -> int | None:

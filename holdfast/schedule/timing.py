@@ -24,6 +24,7 @@ from holdfast.spec.triggers import Exclude
 # The most excluded ticks that are skipped in search of the next fire. Then the search stops, and continues when that
 # tick is due.
 _PASSED_MAX: Final = 1_000
+_CHEAP_EXPRESSIONS: Final = 8  # more than these, of a schedule and its exclusions, make each tick dearer
 # Answers that a grid keeps. Each is asked for twice, to decide on and as the next time, and by all schedules that share the grid.
 _RECENT_MAX: Final = 4
 
@@ -47,7 +48,7 @@ def grid_of(timing: Timing, registered_at: int) -> Grid:
 
 
 class Grid:
-    __slots__ = ("_calendar", "_first", "_last", "_recent", "_rules")
+    __slots__ = ("_calendar", "_first", "_last", "_recent", "_rules", "cost")
 
     def __init__(self, timing: Timing, at_home: Zone, registered_at: int) -> None:
         self._first = 0 if timing.start_at is None else _start_of(timing.start_at, at_home)
@@ -60,6 +61,8 @@ class Grid:
             else:
                 rules.append(self._interval(expression, timing, registered_at))
         self._rules = rules
+        # What it costs to examine one tick, by that of a grid with few expressions: each of them is asked about each tick.
+        self.cost = 1 + (len(rules) + self._calendar.expressions) // _CHEAP_EXPRESSIONS
         self._recent: dict[int, Tick | None] = {}
 
     def _interval(self, interval: Interval, timing: Timing, registered_at: int) -> IntervalRule:
@@ -97,7 +100,7 @@ class Grid:
     def fire_after(self, instant: int) -> Tick | None:
         """The first tick after an instant that fires; or, far into a long exclusion, one to go on from."""
         tick = self.after(instant)
-        for _ in range(_PASSED_MAX):
+        for _ in range(_PASSED_MAX // self.cost):
             if tick is None:
                 return None
             until = self._calendar.excluded_until(tick.at)
@@ -132,6 +135,10 @@ class Calendar:
         self._starts, self._ends = [start for start, _ in stretches], [end for _, end in stretches]
         crons = (parse_expression(text) for text in exclude.expressions)
         self._walls = [Wall(cron) for cron in crons if isinstance(cron, Cron)]
+
+    @property
+    def expressions(self) -> int:
+        return len(self._walls)
 
     def excluded_until(self, instant: int) -> int | None:
         """The end of the exclusion that contains an instant; None if the instant is not excluded."""

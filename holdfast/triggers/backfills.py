@@ -17,6 +17,7 @@ from holdfast.errors import InvalidInputs, LimitExceeded, Refused
 from holdfast.schedule import control
 from holdfast.schedule.due import EXAMINED_MAX
 from holdfast.schedule.records import Cursor, Owed
+from holdfast.schedule.timing import grid_of
 from holdfast.store.base import Store
 from holdfast.store.records import LedgerKey, ScheduleState
 from holdfast.triggers.rows import Key, cursor_of, key_of
@@ -94,12 +95,13 @@ async def find(store: Store, state: ScheduleState, since: Millis, until: Millis)
     stretches: list[Owed] = []
     has_run, examined, at = 0, 0, int(since)
     last: Owed | None = None
+    at_once = EXAMINED_MAX // grid_of(schedule.clock.timing, cursor.registered_at).cost
     while True:
-        part = control.missing(schedule.clock, cursor, at, until, settled, EXAMINED_MAX, last)
+        part = control.missing(schedule.clock, cursor, at, until, settled, at_once, last)
         instants += part.instants
         stretches[len(stretches) - (last is not None) :] = part.stretches
         last = stretches[-1] if part.is_open else None
-        has_run, examined = has_run + part.settled, examined + EXAMINED_MAX
+        has_run, examined = has_run + part.settled, examined + at_once
         if len(instants) > limits.now.backfill_max:
             message = f"more than {limits.now.backfill_max:,} occurrences of schedule {name!r} are missing in that time"
             raise LimitExceeded("backfill_max", f"{message}; ask for a shorter time")

@@ -479,6 +479,18 @@ def test_a_search_through_many_exclusions_takes_several_bounded_answers(
     assert answers > 11 * 3_600 // EXAMINED_MAX
 
 
+def test_an_answer_decides_on_fewer_occurrences_the_more_expressions_each_is_compared_with() -> None:
+    exclude = Exclude(expressions=tuple(f"{n % 60} {n // 60} 0 1 1 *" for n in range(99)))
+    woke = NOON + 2 * HOUR
+    answers = [
+        due(schedule(timing), registered(NOON), Running(), woke, outages=(Outage(NOON, woke),))
+        for timing in (EACH_SECOND, Timing(EACH_SECOND.expressions, exclude=exclude))
+    ]
+    few, many = (sum(row.count for row in answer.skipped) for answer in answers)
+    assert few == EXAMINED_MAX and 10 * many < few
+    assert all(answer.is_cut and answer.examined <= 2 * EXAMINED_MAX for answer in answers)
+
+
 def test_an_edit_through_many_exclusions_takes_several_bounded_answers() -> None:
     old = schedule(MOSTLY_EXCLUDED, missed_run_policy="run_all", max_catchup=0)
     woke = NOON + 4 * HOUR - MINUTE

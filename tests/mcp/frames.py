@@ -150,11 +150,12 @@ async def started(folder: Path, command: str, *words: str) -> Process:
     (folder / "hello.yaml").write_text(FLOW)
     env = {**os.environ, turns.FILE: str(folder / "turns")}
     db = f"sqlite:///{folder}/frames.db"
-    return await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "tests.crash.turns", command, "--db", db, "--flows", str(folder), *words,
-        cwd=ROOT, env=env, stdin=PIPE if command == "mcp" else DEVNULL, stdout=PIPE, stderr=(folder / "log").open("wb"),
-        limit=8 * 1024 * 1024,
-    )  # fmt: skip
+    with (folder / "log").open("wb") as log:
+        return await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "tests.crash.turns", command, "--db", db, "--flows", str(folder), *words,
+            cwd=ROOT, env=env, stdin=PIPE if command == "mcp" else DEVNULL, stdout=PIPE if command == "mcp" else DEVNULL,
+            stderr=log, limit=8 * 1024 * 1024,
+        )  # fmt: skip
 
 
 async def over_http(folder: Path, dice: random.Random, seconds: float) -> tuple[int, float]:
@@ -242,9 +243,9 @@ async def over_stdio(folder: Path, dice: random.Random, seconds: float) -> tuple
     async with asyncio.timeout(120):
         await ended.wait()
     assert process.returncode is None
-    reading.cancel()
-    process.terminate()
+    process.stdin.close()
     await process.wait()
+    await reading
     return count, began
 
 

@@ -53,7 +53,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     idempotency_key_chars_max: int = 1_000
     text_chars_max: int = 10_000  # a description, or the reason of an approval
     url_chars_max: int = 2_000
-    losses_max: int = 3  # losses while alone in the lane, after which a step fails
+    losses_max: int = 3  # losses under crash isolation, after which a step fails
     cancel_grace_secs_max: int = 10
     # An attempt
     log_lines_max: int = 1_000

@@ -32,8 +32,8 @@ def refusal(error: HoldfastError, request: Request) -> Reply:
 
 
 def mistake(request: Request) -> Reply:
-    told = InternalError(f"this is a bug in Holdfast; the log has details under {request.id}")
-    return Reply(_shaped(told, request), 500)
+    error = InternalError(f"this is a bug in Holdfast; the log has details under {request.id}")
+    return Reply(_shaped(error, request), 500)
 
 
 class InternalError(HoldfastError):

@@ -180,10 +180,10 @@ class Tool(msgspec.Struct, frozen=True):
         try:
             return msgspec.convert(given, self.arguments)
         except msgspec.ValidationError as error:
-            raise _misfit(str(error)) from None
+            raise _invalid(str(error)) from None
 
 
-def _misfit(text: str) -> InvalidRequest:
+def _invalid(text: str) -> InvalidRequest:
     place = _PLACE.search(text)
     message = text[: place.start()] if place else text
     parts = re.findall(r"\[?([^.\[\]]+)\]?", place[1]) if place else []

@@ -47,7 +47,7 @@ COMMIT_ROWS: Final = (1.0, 2.0, 5.0, 10.0, 25.0, 50.0, 100.0, 250.0, 500.0, 1_00
 REQUEST_SECS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 60.0)
 
 WAIT_KINDS: Final = ("approval", "callback", "condition", "key", "signal")
-LETTER_OUTCOMES: Final = ("delivered", "failed", "dead", "replayed", "discarded")
+DELIVERY_OUTCOMES: Final = ("delivered", "failed", "dead", "replayed", "discarded")
 
 _kind, _seq, _ending = itemgetter(4), itemgetter(1), attrgetter("kind", "outcome")
 
@@ -246,7 +246,7 @@ class Metrics:
         )
         counts = self._outbox.counts
         yield _counter("holdfast_callback_deliveries_tried", "Final callbacks sent, replayed or discarded, by outcome", (
-            "outcome",), {(outcome,): counts[outcome] for outcome in LETTER_OUTCOMES})  # fmt: skip
+            "outcome",), {(outcome,): counts[outcome] for outcome in DELIVERY_OUTCOMES})  # fmt: skip
         yield _histogram("holdfast_step_seconds", "Duration of successful attempts", self._step_secs)
         yield _histogram("holdfast_run_seconds", "Time from the start of a run to its end", self._run_secs)
         yield _histogram("holdfast_first_step_seconds", "Time from the start of a run to the start of its first step",

@@ -320,7 +320,7 @@ class Ownership(Service):
     def _log_losses(self, resident: ResidentRun, lost: list[str], alone: str) -> None:
         for path in lost[:LOSSES_LOGGED_MAX]:
             attempt = resident.run.steps[path].attempt
-            beside = ", alone in its lane" if path == alone else ""
+            beside = ", alone under crash isolation" if path == alone else ""
             log.warning(
                 "run %s: attempt %d of %s was lost with its process%s", resident.run.id, attempt, path, beside
             )

@@ -53,7 +53,7 @@ def step_of_text(data: Any) -> Any:
     return {"id": name, "tool": name} if name else UNKNOWN
 
 
-def kind_told_by(keys: Collection[str]) -> str | None:
+def kind_named_by(keys: Collection[str]) -> str | None:
     """The kind that the keys of a step belong to."""
     told = [kind for kind, rules in KINDS.items() if rules.is_identified_by(keys)]
     return next(
@@ -63,7 +63,7 @@ def kind_told_by(keys: Collection[str]) -> str | None:
 
 
 def default_kind(keys: Collection[str]) -> str:
-    return kind_told_by(keys) or "tool"
+    return kind_named_by(keys) or "tool"
 
 
 def step_id_for(fields: Fields) -> str:

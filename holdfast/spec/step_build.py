@@ -19,7 +19,7 @@ from holdfast.spec.step_blanks import (
     blank_of,
     default_kind,
     default_name,
-    kind_told_by,
+    kind_named_by,
     step_id_for,
     step_of_text,
     unwrapped,
@@ -196,7 +196,7 @@ def _silent_kind(fields: Fields) -> str | None:
 
 
 def _hint_of_kind(keys: Collection[str]) -> str:
-    likely = kind_told_by(keys)
+    likely = kind_named_by(keys)
     return f"did you mean kind: {likely}?" if likely else f"the kinds are {', '.join(KINDS)}"
 
 

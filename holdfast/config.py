@@ -25,14 +25,14 @@ DEFAULT_DB: Final = "sqlite:///holdfast.db"
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8070
 PORT_MAX: Final = 65_535
-DIGITS_MAX: Final = 20  # of a number in the environment
+DIGITS_MAX: Final = 20  # longest number in an environment variable
 WORKER_TTL_SECS: Final = 15
 PENDING_TTL_SECS: Final = 86_400
 WORKER_LEASE_SECS: Final = 10
 NO_WORKER_WAIT_SECS: Final = 60
 RATE_PER_KEY: Final = 2_000  # requests a second
-RATE_PER_ADDRESS: Final = 100  # of those who give no key
-RATE_PER_WEBHOOK: Final = 1_000  # of one sender: behind a proxy, all senders have its address
+RATE_PER_ADDRESS: Final = 100  # requests of callers without a key
+RATE_PER_WEBHOOK: Final = 1_000  # requests per sender; behind a proxy all senders have its address
 RETENTION_DAYS: Final = 30
 SQLITE: Final = "sqlite:///"
 
@@ -101,7 +101,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     processes: int | None = None
     process_memory_bytes: int | None = None
     pending_ttl_secs: int = PENDING_TTL_SECS
-    no_worker_wait_secs: int = NO_WORKER_WAIT_SECS  # of a graph's call; 0: it fails at once
+    no_worker_wait_secs: int = (
+        NO_WORKER_WAIT_SECS  # how long a call of a graph waits for a worker; 0: it fails at once
+    )
     worker_ttl_secs: int = WORKER_TTL_SECS
     worker_lease_secs: int = WORKER_LEASE_SECS
     servers: Mapping[str, Mapping[str, Any]] = {}

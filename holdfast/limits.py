@@ -79,10 +79,10 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     final_callbacks_max: int = 64
     # Schedules
     backfill_max: int = 10_000  # occurrences of one request
-    schedules_max: int = 100_000  # of a tenant
+    schedules_max: int = 100_000  # schedules per tenant
     buffered_max: int = 10_000  # events of one schedule that wait for a run to end
     watched_files_max: int = 100_000  # in one folder
-    delivery_bytes_max: int = 64 * KIB  # of a payload that is kept to deliver it again
+    delivery_bytes_max: int = 64 * KIB  # a larger payload is not kept for redelivery
     # Workers
     workers_max: int = 10_000
     worker_services_max: int = 1_000

@@ -18,7 +18,7 @@ WEBHOOK_SECRET: Final = "whsec_"
 SIGNATURE_PREFIX: Final = "sha256="
 WEBHOOK_SECS_MAX: Final = 300  # between the time in a signed message and now, either way
 WEBHOOK_SIGNATURES_MAX: Final = 20  # in one header: a sender signs with each secret that it is replacing
-SEGMENT_CHARS_MAX: Final = 4_096  # of an address: a path in a run may be long, but not that long
+SEGMENT_CHARS_MAX: Final = 4_096  # longest segment of an address; no path in a run is longer
 
 
 def new_key() -> bytes:

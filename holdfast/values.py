@@ -59,7 +59,7 @@ WaitKind = Literal[
 
 DEFAULT_TENANT: Final = "default"
 NULL: Final = msgspec.Raw(b"null")
-JSON_DEPTH_MAX: Final = 64  # of what is given to us: inputs, results, answers, definitions
+JSON_DEPTH_MAX: Final = 64  # of everything that callers send: inputs, results, answers, definitions
 # of what is made of the outputs of scopes, which put levels of their own around
 GATHERED_DEPTH_MAX: Final = 100
 VALUE_BYTES_MAX: Final = limits.DEFAULTS.value_bytes_max  # the most that its setting can be

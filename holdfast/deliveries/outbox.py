@@ -38,7 +38,9 @@ from holdfast.views.runs import Queries
 
 log = logging.getLogger("holdfast")
 
-SENDING_TO_ONE_MAX: Final = 16  # of these, to one server, or to all slow ones: the rest still find a slot
+SENDING_TO_ONE_MAX: Final = (
+    16  # of these, to one server or to all slow servers, so that slots are left for the rest
+)
 SEND_SECONDS: Final = 30.0
 ANSWER_BYTES_MAX: Final = 64 * 1024
 CLOSE_SECONDS: Final = 5.0  # for deliveries in flight when the engine is closed

@@ -49,7 +49,7 @@ DECISION_BYTES_MAX: Final = 1024 * 1024  # values in one row
 # Units of work of expressions in one row: about 10 ms. A single expression may take more.
 DECISION_WORK_MAX: Final = 25_000
 CACHE_BYTES_MIN: Final = 1024  # below this, decoding again is cheaper than remembering
-DECODED_BYTES_MAX: Final = 4 * 1024 * 1024  # of text whose values a run remembers
+DECODED_BYTES_MAX: Final = 4 * 1024 * 1024  # a run caches decoded values up to this size of their text
 SEEN_BYTES_MAX: Final = VALUE_BYTES_MAX  # values that one decision remembers beside what the run does
 
 # A shared default, since most decisions need none; replaced before the first write.
@@ -75,7 +75,7 @@ class Draft(msgspec.Struct, gc=False):
     lost: frozenset[str] = frozenset()  # steps whose open attempt was lost, according to this event
     stopped: tuple[str, ...] = ()
     value_bytes: int = 0
-    size: int = 0  # of the value that is being rendered, see plan/expr.py
+    size: int = 0  # the size of the value being rendered; see plan/expr.py
     excess: int = 0
     depth_max: int = JSON_DEPTH_MAX
     worked: int = 0

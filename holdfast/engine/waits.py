@@ -21,10 +21,10 @@ from holdfast.values import NULL, TASK_URL, Error, Millis, WaitKind, decode, enc
 
 USUAL: Final = PendingRule()
 # After this time another node makes the last poll, if the node that should have made it has ended.
-TASK_POLL_MS: Final = 1_000  # of tasks of MCP servers, doubling up to the next
+TASK_POLL_MS: Final = 1_000  # first poll interval for tasks of MCP servers; doubles up to the next constant
 TASK_POLL_MS_MAX: Final = 30_000
 LAST_POLL_MS: Final = 10_000
-NAMES_SHOWN: Final = 5  # of the signals that did not arrive
+NAMES_SHOWN: Final = 5  # how many missing signals an error names
 
 
 # ------------------------------------------------------------------------------------------------- callbacks

@@ -29,7 +29,7 @@ SINGLE: Final = SIGNATURES | {
     "last-event-id", "origin", "transfer-encoding", "x-github-delivery", "x-request-id",
 }  # fmt: skip
 
-WAIT_SECONDS_MAX: Final = 10.0  # of a request with a large body for a place
+WAIT_SECONDS_MAX: Final = 10.0  # how long a request with a large body waits for a slot
 
 
 class AmbiguousHead(InvalidRequest):

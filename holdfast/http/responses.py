@@ -20,7 +20,7 @@ log = logging.getLogger("holdfast.http")
 
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
-PIECE_BYTES: Final = 1024 * 1024  # of a body that is sent at once
+PIECE_BYTES: Final = 1024 * 1024  # a body is sent in pieces of this size
 
 _encode = msgspec.json.Encoder().encode
 

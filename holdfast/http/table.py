@@ -42,7 +42,7 @@ class Ask(msgspec.Struct, frozen=True, gc=False):
     headers: Mapping[str, str]  # names in lower case
     client: str  # the address that asks, without its port
     leaving: asyncio.Event  # set when the server stops: waiting and streaming requests end
-    kept: Kept | None = None  # of a request under a key
+    kept: Kept | None = None  # stores the reply to a request with an Idempotency-Key
 
     @property
     def tenant(self) -> str:
@@ -106,7 +106,7 @@ class Route(msgspec.Struct, frozen=True, gc=False):
     also: Mapping[int, Any] = {}
     errors: tuple[str, ...] = ()  # error codes of this route, besides those of all routes
     body_max: int | None = None  # bytes of its body; None: what limits.body_bytes_max says
-    media: tuple[str, ...] = (JSON,)  # of the body; ANY accepts every media type
+    media: tuple[str, ...] = (JSON,)  # accepted media types of the body; ANY accepts all
     answer_media: str = JSON
     reads: Callable[[bytes, str], Any] | None = None  # body and its media type
     takes_any_text: bool = False  # a body that is not JSON is examined, whatever it says, and not refused

@@ -40,7 +40,7 @@ USED_MS: Final = 3_600_000  # last_used_at is written this often at most
 _TENANT = re.compile(r"[a-z0-9](?:[a-z0-9_-]{0,62}[a-z0-9])?\Z")
 NO_LIMIT: Final = Rights(
     skips_gate=False
-)  # of a new key: every tool, but an approval before a destructive one
+)  # the default of a new key: every tool, with an approval before a destructive one
 
 _SERVICE = re.compile(r"[^\s\x00-\x1f\x7f]{1,200}\Z")
 
@@ -60,7 +60,7 @@ class ApiKeys:
     ) -> None:
         self._store, self.clock, self._gate, self._when_first = store, clock, gate, when_first
         self._rows: dict[tuple[str, str], ApiKey] = {}  # by tenant and id, in the order of creation
-        self._by_hash: dict[str, ApiKey] = {}  # of valid keys
+        self._by_hash: dict[str, ApiKey] = {}  # valid keys by the hash of their secret
         self._writing: set[asyncio.Task[None]] = set()
 
     async def load(self) -> None:

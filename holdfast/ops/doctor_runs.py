@@ -11,7 +11,7 @@ from holdfast.store.records import RunRow
 from holdfast.values import TERMINAL, RunNo
 
 FOLDED_MAX: Final = 10_000  # finished runs that are folded, the newest first; open ones are all folded
-WAITS_MAX: Final = 10_000  # of one run that are compared with its journal
+WAITS_MAX: Final = 10_000  # waits of one run that are compared with its journal
 
 
 class _Problems:

@@ -53,7 +53,7 @@ class FolderFile(msgspec.Struct, frozen=True):
     name: str | None
     status: Literal["published", "broken"]
     problems: tuple[Problem, ...] = ()
-    called: str = ""  # of a broken file: the name that its workflow would have, as far as can be said
+    called: str = ""  # the name of the workflow in a broken file, if it can be read
 
 
 class Folder:
@@ -74,7 +74,7 @@ class Folder:
         self._files: dict[str, FolderFile] = {}
         self._seen: dict[str, Seen] = {}
         self._published: dict[str, bytes] = {}  # canonical text by file
-        self.problem = ""  # of the folder as a whole
+        self.problem = ""  # what is wrong with the folder as a whole
 
     @property
     def files(self) -> list[FolderFile]:

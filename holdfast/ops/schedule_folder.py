@@ -98,8 +98,8 @@ class ScheduleFolder:
         self._now, self._is_guarded = now, is_guarded
         self._seen: object = None  # everything that the last set depended on
         self._sources: dict[str, Skill | None] = {}  # each file by its path, and the skill that it belongs to
-        self.problem = ""  # of the folder as a whole
-        self.plan = Plan()  # of the last set that was taken into use
+        self.problem = ""  # what is wrong with the folder as a whole
+        self.plan = Plan()  # the changes of the last set that was put into use
         self._first = ""  # the schedule that fires first
         self.problems: tuple[Problem, ...] = ()  # why the schedules in use differ from the files
 

@@ -50,7 +50,7 @@ class _Evaluation:
 Asked = Callable[[_Evaluation], bool]
 
 NUMBER_CHARS_MAX: Final = 300  # a longer text of digits is a text; Python itself refuses some of them
-MEMBERS_OF_A_UNIT: Final = 4  # of a list that is searched for a number or a text
+MEMBERS_OF_A_UNIT: Final = 4  # members compared for one unit when a list is searched
 TRIED_OF_A_UNIT: Final = 3_000  # characters that are compared in a search, at worst one by one
 SHORT_CHARS, LONG_CHARS, PART_CHARS_MAX = 2_500, 30_000, 100  # where Python changes how it searches
 DIGITS_OF_A_UNIT: Final = 50

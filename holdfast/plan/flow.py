@@ -56,7 +56,7 @@ from holdfast.spec.reference import key_parts, reference
 from holdfast.spec.scope import OUTPUT
 from holdfast.values import Millis, NotJson, encode, segment
 
-CALL_TIMEOUT_MS: Final = 10_000  # of one call to a worker, unless the node says otherwise
+CALL_TIMEOUT_MS: Final = 10_000  # for one call to a worker, unless the node sets another
 
 
 def block_of(graph: Graph, depth: int, nested: NestedOf) -> Block:

@@ -24,7 +24,7 @@ TIMEOUTS: Final = frozenset({"timeout", "resume_timeout"})  # kinds of failures 
 COMPENSATE: Final = "compensate"  # the last segment of the path of a compensation
 
 PENDING_TTL_MS: Final = 86_400_000
-NO_WORKER_WAIT_MS: Final = 60_000  # of a call that has no rule of its own
+NO_WORKER_WAIT_MS: Final = 60_000  # for a call that does not set its own
 
 # How much of a finished step's output the run keeps in memory.
 KEEP_NOTHING: Final = 0
@@ -175,7 +175,7 @@ class ServiceRule(msgspec.Struct, frozen=True):
     max_attempts: int = 0  # workers to try; 0: all of them
     attempt_delay_ms: int = 0  # before the next worker, after a failed result
     weighted_by_load: bool = False  # the least loaded first, else in the order of their registration
-    call_timeout_ms: int | None = None  # of one call of one worker
+    call_timeout_ms: int | None = None  # for one call to a worker
     is_given: bool = False  # the inputs name the service too
     # While no worker serves it: fail at once, wait until the call's own timeout, or wait as long as the engine is set to.
     no_worker: Literal["fail", "wait", "setting"] = "setting"

@@ -29,8 +29,8 @@ Members = tuple[str | int, ...]
 TEXT_BYTES_MIN: Final = (
     256 * 1024
 )  # a larger value stays text; a smaller one is decoded in about 10 ms at most
-INDEXED_MEMBERS_MAX: Final = 500_000  # of an array or object whose members are all located in one scan: 0.1 s
-PIECE_BYTES: Final = 256 * 1024  # of an array that is taken in pieces
+INDEXED_MEMBERS_MAX: Final = 500_000  # members of an array or object that one scan locates: 0.1 s
+PIECE_BYTES: Final = 256 * 1024  # an array is scanned in pieces of this size
 NAMES_IN_A_SCAN: Final = 16
 SCANNED_OF_A_UNIT: Final = 170  # bytes scanned in the time of one unit of work
 SCANS_MAX: Final = 2  # budgets of one expression that one decision may spend on scanning

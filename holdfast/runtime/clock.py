@@ -53,7 +53,9 @@ class Steady:
 
     def __init__(self, clock: Clock) -> None:
         self._clock, self.monotonic, self.new_id = clock, clock.monotonic, clock.new_id
-        self._ahead = clock.now() - int(clock.monotonic() * 1000)  # of the monotonic clock
+        self._ahead = clock.now() - int(
+            clock.monotonic() * 1000
+        )  # how far the wall clock is ahead of the monotonic clock
 
     def at_least(self, at: Millis) -> None:
         """Continue from this time, which was reached before the wall clock was set back and before this process

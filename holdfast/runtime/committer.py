@@ -116,7 +116,7 @@ class Committer:
                 self.node.over(error)
 
     def _stall(self, batch: Batch, done: Done, error: StoreUnavailable) -> None:
-        is_first = not self.is_shut  # of the commits that were on their way
+        is_first = not self.is_shut  # whether this is the first of the pending commits to fail
         self.is_stalled = self.is_shut = True
         self._owed = max(self._owed, batch.size)
         done(error)

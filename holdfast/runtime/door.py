@@ -250,7 +250,7 @@ class Door:
                 self._batch.requests.append(request)
             self.residents[new.no] = resident
             self._note_artefacts(resident, bytes(event.inputs))
-            if event.vars or event.taken:  # of the run that this one repeats
+            if event.vars or event.taken:  # taken over from the run that this one repeats
                 outputs = [outcome.output for outcome in event.taken.values()]
                 for value in (*event.vars.values(), *outputs):
                     self._note_artefacts(resident, bytes(value))

@@ -37,6 +37,6 @@ class Options(msgspec.Struct, kw_only=True, frozen=True):
     # Of a database in a file.
     artefacts: Artefacts | None = None
     workdirs: Path | None = None
-    mark: Path | None = None  # of the run that is being decided
+    mark: Path | None = None  # the file that names the run being decided
     has_upkeep: bool = False
     retention_days: float | None = None

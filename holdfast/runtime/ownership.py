@@ -32,13 +32,13 @@ from holdfast.values import Millis, RunNo
 
 log = logging.getLogger("holdfast")
 
-ADOPT_BATCH: Final = 500  # runs taken up between two looks at the loop
+ADOPT_BATCH: Final = 500  # runs that are adopted before the loop gets its turn
 
 SUPPLIED_AT_ONCE: Final = 100  # steps that one row starts
-LOSSES_LOGGED_MAX: Final = 10  # of one run
-LARGE_BYTES: Final = 64 * 1024  # of a run that takes some milliseconds to take up
-LOADED_AT_ONCE: Final = 50  # of those that are due, with the same questions
-WOKEN_BYTES_MAX: Final = 4 * 1024 * 1024  # of their journals, between two looks at the loop
+LOSSES_LOGGED_MAX: Final = 10  # lost attempts of one run that are logged
+LARGE_BYTES: Final = 64 * 1024  # a run with a larger journal takes some milliseconds to load
+LOADED_AT_ONCE: Final = 50  # due runs that are read by the same queries
+WOKEN_BYTES_MAX: Final = 4 * 1024 * 1024  # bytes of journals that are loaded before the loop gets its turn
 
 
 class OwnedElsewhere(HoldfastError):

@@ -40,7 +40,7 @@ class Validation(msgspec.Struct, frozen=True):
     patch: Patch
     left: tuple[Problem, ...]
     repaired: Any  # the data after the patch; None without a patch
-    outline: Outline | None  # of a valid definition whose nested workflows are known
+    outline: Outline | None  # None if the definition is invalid or a nested workflow is unknown
     inputs: Any = None  # what it declares
 
 

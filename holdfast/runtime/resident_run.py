@@ -18,7 +18,7 @@ from holdfast.values import Millis, Status
 
 EVICT_MS: Final = 5_000  # a run whose next timer is later than this is evicted
 SERVICE: Final = "service:"  # before the name of a service that steps need; no tool has such a name
-ERROR_CHARS_MAX: Final = 500  # of the last error that a schedule shows
+ERROR_CHARS_MAX: Final = 500  # of a run's error, as a schedule shows it
 # a snapshot is due after this much journal, and after as much as the last snapshot has
 SNAPSHOT_BYTES: Final = 1024 * 1024
 
@@ -44,7 +44,9 @@ class ResidentRun:
 
     def __init__(self, run: Run, plan: Plan, *, owned: bool, status: Status | None, trace: str = "") -> None:
         self.run, self.plan, self.owned, self.status = run, plan, owned, status
-        self.epoch = run.epoch  # of its owner: incremented when a run is loaded, and stored with its next row
+        self.epoch = (
+            run.epoch
+        )  # the owner's epoch: incremented when a run is loaded, and stored with its next row
         self.trace = trace  # the traceparent with which it was started
         self.schedule: str | None = None  # the schedule that started it, if it counts against a limit
         self.slot = ""

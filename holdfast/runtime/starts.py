@@ -40,7 +40,7 @@ from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import DEFAULT_TENANT, TERMINAL, NotJson, RunId, RunNo, decode, encode, is_text
 
 NAMES_READ_MAX: Final = 1_000  # to suggest the closest name for an unknown one
-CHECKED_AT_ONCE_BYTES: Final = 64 * 1024  # of inputs that a schema is checked for in one turn of the loop
+CHECKED_AT_ONCE_BYTES: Final = 64 * 1024  # larger inputs are not validated in one turn of the loop
 MEANINGS_MAX: Final = 1_000  # published names whose definition is cached
 
 

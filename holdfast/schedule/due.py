@@ -58,7 +58,7 @@ from holdfast.schedule.records import (
 )
 from holdfast.schedule.timing import Grid, grid_of
 
-FIRES_MAX: Final = 100  # of one answer, so that a commit stays small
+FIRES_MAX: Final = 100  # fires per call, so that a commit stays small
 # Occurrences that one answer examines, decided or passed over in a search: some 20 ms, in which nothing else runs. Those of a grid
 # with very many expressions cost more, and count more.
 EXAMINED_MAX: Final = 2_000

@@ -14,7 +14,7 @@ from holdfast.values import decode
 UNKNOWN: Final[Any] = object()  # no value is known to be meant; null may be one
 
 NUMBER_MAX: Final = 1e15  # a larger one was not meant as a duration
-TEXT_CHARS_MAX: Final = 100  # of a number or a duration
+TEXT_CHARS_MAX: Final = 100  # longest text of a number or a duration
 
 _TRUE: Final = frozenset({"true", "yes", "on", "y", "1", "enabled"})
 _FALSE: Final = frozenset({"false", "no", "off", "n", "0", "disabled"})

@@ -25,7 +25,7 @@ YEAR_MAX: Final = 2100
 EXPRESSION_CHARS_MAX: Final = 1_000  # far more than every value of every field, written out
 INTERVAL_MS_MIN: Final = 100
 INTERVAL_MS_MAX: Final = 366 * 86_400_000
-PROBLEMS_MAX: Final = 10  # of one expression; a hostile one could be made of nothing else
+PROBLEMS_MAX: Final = 10  # problems reported per expression; a hostile one could have thousands
 FIELD_COUNTS: Final = frozenset({5, 6, 7})
 
 

@@ -31,7 +31,7 @@ NodeKind = Literal[
 ParallelMode = Literal["sequential", "concurrent"]
 FailureStrategy = Literal["fail_fast", "collect_errors", "ignore_errors"]
 
-DEFAULT_ACTION: Final = "default"  # of the edge that is taken where no other fits
+DEFAULT_ACTION: Final = "default"  # the edge that is taken if no other matches
 END: Final = ""  # the target of an edge that leads to the end
 
 

@@ -142,7 +142,7 @@ class _Evaluation:
 
 Select = Callable[[list[Any], _Evaluation], list[Any]]  # from these values
 Pick = Callable[[Any, _Evaluation], Iterable[Any]]  # from one value
-Test = Callable[[Any, _Evaluation], Any]  # of one value
+Test = Callable[[Any, _Evaluation], Any]  # tests one value
 
 # Their cost relative to a value that is only passed on, as measured.
 VISIT: Final = 2  # a selector applied to one value

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     import jsonschema_rs
 
 SCHEMA_DEPTH_MAX: Final = 128  # references included
-PATTERN_BYTES_MAX: Final = 256 * 1024  # of a compiled regular expression
+PATTERN_BYTES_MAX: Final = 256 * 1024  # largest compiled regular expression
 ALL_MISMATCHES_WORK_MAX: Final = 100_000  # beyond it only the first problem is reported: each is expensive
 MISMATCHES_MAX: Final = 100
 CHARS_READ: Final = 64  # characters of a text that count as one more value

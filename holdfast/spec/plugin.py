@@ -23,7 +23,7 @@ from holdfast.spec.workflow import WorkflowSpec
 
 STEP: Final = "run"
 PLUGIN_NAME_CHARS_MAX: Final = 100
-SCHEDULES_MAX: Final = 1_000  # of one plugin
+SCHEDULES_MAX: Final = 1_000  # schedules of one plugin
 
 _TEXTS: Final = {"description": DESCRIPTION_CHARS_MAX, "config_json": CONFIG_CHARS_MAX}
 

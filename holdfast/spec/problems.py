@@ -23,8 +23,10 @@ Where = tuple[Key, ...]
 # Finding the nearest of many names takes a while each time, and a text can hold a hundred misspelt ones.
 SUGGESTIONS_MAX: Final = 500
 NAMES_SHOWN_MAX: Final = 12  # in a hint
-PATCH_BYTES_MAX: Final = 256 * 1024  # of all problems of a definition together
-CERTAIN_LIKENESS: Final = 0.8  # of a misspelt word: `retires` is nothing else than `retries`
+PATCH_BYTES_MAX: Final = 256 * 1024  # for the patches of all problems of a definition together
+CERTAIN_LIKENESS: Final = (
+    0.8  # similarity above which a misspelt word is certain: `retires` can only mean `retries`
+)
 
 
 class Report:

@@ -560,7 +560,7 @@ def _short(text: str) -> str:
 
 # --------------------------------------------------------------------------------------------------- pointers
 
-REPAIR_BYTES_MAX: Final = 16 * 1024  # of a value that a patch writes out
+REPAIR_BYTES_MAX: Final = 16 * 1024  # a patch does not write out a larger value
 
 
 def _is_small(value: Any) -> bool:

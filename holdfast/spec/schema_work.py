@@ -12,7 +12,7 @@ from math import frexp
 from typing import Any, Final, NamedTuple
 
 COMPARISON: Final = 150  # units, as measured
-DIGITS_SQUARED: Final = 200  # of a number that is not small are one unit
+DIGITS_SQUARED: Final = 200  # squared number of digits of a large number that counts as one unit
 FORMAT: Final = 30
 FORMATS: Final = ("email", "idn-email", "idn-hostname")
 SMALL: Final = 2**63

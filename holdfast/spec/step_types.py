@@ -14,7 +14,7 @@ from holdfast.spec.patch import drop, replace
 from holdfast.spec.policy import NEVER_RETRIED, TIMEOUT_SECS_MAX, BackoffKind
 from holdfast.spec.problems import Fields, quoted
 
-LIFETIME_SECS_MAX: Final = 10 * TIMEOUT_SECS_MAX  # of a stored output
+LIFETIME_SECS_MAX: Final = 10 * TIMEOUT_SECS_MAX  # how long an output may be stored at most
 PATH: Final = Text(r"^\$")
 
 

@@ -25,7 +25,7 @@ Dedup = Literal["delivery", "body", "none"]
 EndStatus = Literal["completed", "failed", "cancelled", "interrupted"]
 
 PLUGIN: Final = "plugin:"  # ids of schedules that plugins declare begin with it, and no other
-PRIORITY: Final = 1_000  # of schedules that do not say; of those due together, the lower number starts first
+PRIORITY: Final = 1_000  # the default; of schedules that are due together, the lower number starts first
 
 
 class CronTrigger(msgspec.Struct, frozen=True):

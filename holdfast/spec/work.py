@@ -13,10 +13,10 @@ from holdfast.jsontext import count_commas
 from holdfast.values import decode
 
 # One unit is one value visited; comparing its contents costs more. The maximum takes at most about 0.1 s.
-CHARS_OF_A_UNIT: Final = 1_000  # of text that is compared or searched
-READ_OF_A_UNIT: Final = 128  # of a JSON text that is decoded, beside
-MEMBERS_READ_OF_A_UNIT: Final = 3  # of the members that it has
-WRITTEN_OF_A_UNIT: Final = 200  # of text inside of a value that is written as JSON to be compared
+CHARS_OF_A_UNIT: Final = 1_000  # characters compared or searched for one unit of work
+READ_OF_A_UNIT: Final = 128  # bytes of JSON decoded for one unit,
+MEMBERS_READ_OF_A_UNIT: Final = 3  # and members of it decoded for one unit
+WRITTEN_OF_A_UNIT: Final = 200  # bytes encoded as JSON for one unit, when values are compared
 
 
 class Work:

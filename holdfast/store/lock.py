@@ -25,7 +25,7 @@ log = logging.getLogger("holdfast")
 
 TRIES: Final = 100  # while another command holds the lock for a moment
 AGAIN_SECS: Final = 0.05
-READS_OF_LOCKS: Final = 3  # of the kernel's list of locks
+READS_OF_LOCKS: Final = 3  # how often the kernel's list of locks is read
 
 Answers = Literal["all", "own"]
 

@@ -125,7 +125,7 @@ class Publication(msgspec.Struct, frozen=True):
     release: Release
     is_current: bool
     at: Millis
-    description: str | None = None  # of the workflow; None leaves it as it is
+    description: str | None = None  # the workflow's description; None keeps the current one
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

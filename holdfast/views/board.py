@@ -42,8 +42,8 @@ from holdfast.values import NULL, Error, Millis, RunNo, scope_of, split
 from holdfast.views.steps import Steps, StepView
 
 ROWS_AT_A_TIME: Final = 200  # some milliseconds
-STEPS_REMEMBERED_MAX: Final = 50_000  # of all cached boards; about a kilobyte each
-ROWS_MAX: Final = 200_000  # of a journal that is read as a board
+STEPS_REMEMBERED_MAX: Final = 50_000  # steps on all cached boards; about a kilobyte each
+ROWS_MAX: Final = 200_000  # a longer journal is not read as a board
 KEPT_BYTES_MAX: Final = 256  # a shorter output is kept with its step
 
 
@@ -98,7 +98,9 @@ class Board:
         self.by_path: dict[str, Entry] = {}
         self.entries: list[Entry] = []  # in the order of reaching
         self.inside: dict[str, list[Entry]] = {}  # by frame
-        self.frames: dict[str, list[str]] = {}  # of a scope, in the order of reaching
+        self.frames: dict[
+            str, list[str]
+        ] = {}  # the frames of each scope, in the order in which they were reached
 
     def __len__(self) -> int:
         return len(self.entries)
@@ -211,7 +213,9 @@ class Board:
         if entry.tries and entry.tries[-1].end is None:
             entry.tries[-1].end, entry.tries[-1].outcome = self.at, step.status
         if len(step.output) <= KEPT_BYTES_MAX:
-            step.output = msgspec.Raw(bytes(step.output))  # a copy: it would keep the whole row
+            step.output = msgspec.Raw(
+                bytes(step.output)
+            )  # copied, because a slice would keep the whole row in memory
         elif any(value is step.output for value in _values(step.path, event, decisions)):
             entry.output_seq, step.output = self.seq, NULL
 

@@ -36,8 +36,8 @@ from holdfast.values import RunNo, base_of, scope_of, split
 from holdfast.views.node_runs import place_of
 
 ROWS_AT_A_TIME: Final = 200
-ROWS_MAX: Final = 20_000  # of a journal that was not read before; after these, only where nodes are left
-TURN_ROWS: Final = 20  # of so many consecutive rows, at least one shows where the run is
+ROWS_MAX: Final = 20_000  # rows read of a new journal; the rest of a longer one is skipped (`_skip`)
+TURN_ROWS: Final = 20  # among this many consecutive rows, at least one shows where the run is
 COURSES_CACHED_MAX: Final = 1_000
 
 _BEGINNING: Final = frozenset({StartAttempt, OpenScope, OpenWait, ArmTimer})

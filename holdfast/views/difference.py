@@ -14,7 +14,7 @@ from holdfast.spec.notation import Definition
 POINTERS_MAX: Final = 2_000
 POINTER_CHARS_MAX: Final = 500
 DEPTHS: Final = (100, 8, 4, 2, 1)  # tried until there are few enough pointers
-PAIRS_MAX: Final = 100_000  # of equal lines in both texts: matching more of them takes too long
+PAIRS_MAX: Final = 100_000  # pairs of equal lines in both texts; matching more takes too long
 POPULAR_LINES: Final = 200  # in a longer text, difflib passes over lines that are more than a hundredth of it
 
 

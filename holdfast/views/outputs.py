@@ -21,10 +21,10 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 JOURNAL_PAGE: Final = 1_000
-FRAMES_AT_ONCE: Final = (
-    1_000  # of a run whose outputs are gathered in one turn of the loop: some milliseconds
-)
-READ_BYTES_MAX: Final = 2 * VALUE_BYTES_MAX  # of a gathered value; every accepted value is at most half of it
+FRAMES_AT_ONCE: Final = 1_000  # frames whose outputs are gathered in one turn of the loop: some milliseconds
+READ_BYTES_MAX: Final = (
+    2 * VALUE_BYTES_MAX
+)  # largest gathered value that is read; every accepted value is at most half of it
 
 
 async def output_of(store: Store, plan: Plan, run: Run) -> Any:

@@ -31,11 +31,11 @@ from holdfast.views.steps import PAGE_BYTES_MAX, StepPages, StepView, fill_gathe
 from holdfast.views.timeline import Timeline, timeline_of
 from holdfast.views.values import GATHERED, Head, Values, part_of
 
-GATHERED_BYTES_MAX: Final = 32 * 1024 * 1024  # of outputs of scopes that are cached
+GATHERED_BYTES_MAX: Final = 32 * 1024 * 1024  # for cached outputs of scopes
 LOG_LINES: Final = 100
 TIMELINES_REMEMBERED_MAX: Final = 100
 TIMELINE_ROWS_REMEMBERED_MAX: Final = 20_000
-ARTEFACTS_READ_BYTES_MAX: Final = 1024 * 1024  # of an output that is searched for the names of its files
+ARTEFACTS_READ_BYTES_MAX: Final = 1024 * 1024  # larger outputs are not searched for artefacts
 
 
 class Shown(msgspec.Struct, frozen=True):

@@ -40,7 +40,7 @@ class RunView(msgspec.Struct, frozen=True):
     set_aside: SetAside | None = None
     trigger: Trigger | None = None
     seq: int = 0  # the row that this is as of
-    heads: dict[str, Head] = {}  # of values that are not shown whole
+    heads: dict[str, Head] = {}  # the beginnings of values that are truncated
 
     @property
     def inputs(self) -> Any:

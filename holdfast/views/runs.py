@@ -87,7 +87,7 @@ __all__ = [  # records too, for interfaces, which may not import the store
 ]
 
 ID_PART_MIN: Final = 4  # least characters of an id to search by
-OUTPUTS_REMEMBERED_MAX: Final = 1_000  # of finished runs, gathered from their steps
+OUTPUTS_REMEMBERED_MAX: Final = 1_000  # cached outputs of finished runs
 OUTPUT_BYTES_REMEMBERED_MAX: Final = 32 * 1024 * 1024
 
 

@@ -75,7 +75,7 @@ BUFFERED: Final = {
     "handing_over": "is being handed to the sink",
 }
 SLOTS_MAX: Final = 1_000
-ROWS_READ_MAX: Final = 500  # of the ledger, back from the time that is asked about
+ROWS_READ_MAX: Final = 500  # ledger rows read backwards from the requested time
 TICKS_MAX: Final = 500
 
 

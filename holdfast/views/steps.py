@@ -72,7 +72,7 @@ from holdfast.store.records import ReadRow, RunRow
 from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, StepState, scope_of, split
 from holdfast.views.outputs import JOURNAL_PAGE, READ_BYTES_MAX, apart_if_long, whole_run
 
-ROWS_AT_A_TIME: Final = 200  # of a journal; some milliseconds
+ROWS_AT_A_TIME: Final = 200  # journal rows read at a time; some milliseconds
 PAGE_BYTES_MAX: Final = 64 * 1024 * 1024  # outputs of the steps of one page, together
 PAGES_REMEMBERED_MAX: Final = 8  # each may contain as many values as a page has steps
 
@@ -116,10 +116,10 @@ class StepView(msgspec.Struct):
     stopping: str | None = None  # why its attempt was asked to stop
     order: int = 0  # its number in the order of reaching, from 1
     worker: tuple[str, ...] = ()  # the worker of its latest attempt, if any: id and address
-    task_id: str = ""  # of its pending result
+    task_id: str = ""  # the task that its pending result belongs to
     waits_since: Millis | None = None  # when it last started to wait for a result from outside
     attempt: int = 0
-    job_id: str | None = None  # of the latest attempt
+    job_id: str | None = None  # the job of the latest attempt
     undoes: bool = False  # it is the compensation of another step
 
     @property

@@ -497,6 +497,6 @@ ROUTES: Final = (
         ARTEFACTS,
         query=NoQuery,
         answer_media="application/octet-stream",
-        also={206: None, 416: None},  # of a part that is asked for by Range
+        also={206: None, 416: None},  # for a Range request
     ),
 )

@@ -28,12 +28,12 @@ from holdfast.errors import StoreDamaged, StoreGone
 
 log = logging.getLogger("holdfast")
 
-HEADER_BYTES: Final = 32  # of a log: magic, version, page size, sequence, two salts, two checksums
+HEADER_BYTES: Final = 32  # the WAL header: magic, version, page size, sequence, two salts, two checksums
 FRAME_BYTES: Final = 24  # before each page in it
 JOURNAL_MAGIC: Final = bytes.fromhex("d9d505f920a163d7")
 FILE_HEADER_BYTES: Final = 100  # of a database
 LOG_MAGIC: Final = (0x377F0682, 0x377F0683)
-RESTARTS_MAX: Final = 1_000  # of the log, by other programs, between two checks
+RESTARTS_MAX: Final = 1_000  # restarts of the WAL by other programs between two checks
 
 Seen = tuple[int, int]  # device, inode
 
@@ -60,7 +60,7 @@ class Place:
         self._log_fd = os.open(self.log_path, os.O_RDONLY | os.O_CLOEXEC)  # SQLite has no lock on this file
         self._header = os.pread(self._log_fd, HEADER_BYTES, 0)
         self._pages = self._pages_before = 0  # in the log, now and before the last commit
-        self._moved = 0  # of these, that are in the database too
+        self._moved = 0  # pages of the WAL that are in the database too
         self._log_size = 0
         self._stamp: tuple[int, int] | None = None  # time and size of the database as SQLite left it
         self._file_header = b""

@@ -35,8 +35,8 @@ from holdfast.store.sqlite.workflows import WorkflowReads
 from holdfast.values import Millis, RunId, RunNo
 
 ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are searched by the end of their id
-NO_BLOB: Final[Any] = (None,)  # of a run that is being deleted
-FIRST_ROWS: Final = 5  # of a journal: enough to see when its run was begun
+NO_BLOB: Final[Any] = (None,)  # the result for a run that is being deleted
+FIRST_ROWS: Final = 5  # first rows of a journal: enough to see when its run began
 
 
 @errors_in_our_words

@@ -72,9 +72,8 @@ from holdfast.values import TERMINAL, Millis, RunNo
 log = logging.getLogger("holdfast")
 
 ANY_TIME: Final = Millis(0)
-CONTINUED_AT_ONCE: Final = (
-    3  # runs whose split decision goes on in one turn of the loop, each about 10 ms of work
-)
+# Turns that the event loop takes before a split decision goes on: a new connection is accepted, read and answered in them.
+TURNS_BETWEEN: Final = 3
 
 KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
 
@@ -441,7 +440,8 @@ class Door:
             if reply is not None:
                 _answer(reply, None)
         if self._split and not self._continues:
-            self._continue_split()
+            self._continues = True
+            self._continue_after(TURNS_BETWEEN)
         # once per run and batch, because examining all timers of a run is expensive
         for resident in moved.values():
             handler.committed(resident)
@@ -477,16 +477,23 @@ class Door:
             case _:
                 pass
 
+    def _continue_after(self, turns: int) -> None:
+        if turns:
+            asyncio.get_running_loop().call_soon(self._continue_after, turns - 1)
+        else:
+            self._continue_split()
+
     def _continue_split(self) -> None:
-        """Continue some of the runs whose decision was split, each once: the event takes up all that is left of the run. The rest
-        have their turn after other tasks."""
-        for no in list(self._split)[:CONTINUED_AT_ONCE]:
+        """Continue one of the runs whose decision was split: the event takes up all that is left of the run. The rest have their turn
+        after other tasks, because one row can take 0.1 s of expressions."""
+        if self._split:
+            no = next(iter(self._split))
             resident = self._split.pop(no)
             if self.residents.get(no) is resident:
                 self.apply(resident, Continued())
         self._continues = bool(self._split)
         if self._continues:
-            asyncio.get_running_loop().call_soon(self._continue_split)
+            self._continue_after(TURNS_BETWEEN)
         elif not self._in_flight and self._is_empty():
             self._notify_idle()
 

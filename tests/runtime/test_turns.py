@@ -62,7 +62,7 @@ async def test_a_commit_continues_a_wide_fan_out_once_however_many_children_end(
         run = await engine.begin(WIDE, {"xs": list(range(ITEMS))})
         result = await run.result()
         assert [one["s"] for one in result["loop"]["iterations"]] == list(range(ITEMS))
-    assert max(most) == 1
+    assert max(most) <= 1
 
 
 @by_hand

@@ -70,14 +70,7 @@ def _moved_out(value: msgspec.Raw, blobs: dict[str, bytes]) -> msgspec.Raw:
         return value
     digest = sha256(text)
     blobs[digest] = text
-    reference = _reference(digest)
-    _hashed[:] = value, reference
-    return reference
-
-
-# The last value that a row moved out, and its reference: the snapshot after a large row refers to the same value, and hashing 25 MiB
-# takes 20 ms. The snapshot empties this, so that the value is not kept in memory.
-_hashed: list[Any] = [None, None]
+    return _reference(digest)
 
 
 def with_output(outcome: Outcome, output: msgspec.Raw) -> Outcome:
@@ -132,9 +125,7 @@ def encode_parts(run: Run) -> list[tuple[int, bytes]]:
     if fresh:
         parts.append((count := count + 1, _encode(fresh)))
     run.__dict__["parts"] = (count, written)
-    state = _with_sizes(_encode(_open_state(run)), sizes_of(run))
-    _hashed[:] = None, None
-    return [(0, state), *parts]
+    return [(0, _with_sizes(_encode(_open_state(run)), sizes_of(run))), *parts]
 
 
 def _with_sizes(state: bytes, sizes: dict[str, int]) -> bytes:
@@ -241,8 +232,7 @@ def _referred(run: Run, value: msgspec.Raw) -> msgspec.Raw:
     if len(known) > REFERENCES_REMEMBERED_MAX:
         known.clear()
     if id(value) not in known:
-        made = _hashed[1] if _hashed[0] is value else _reference(sha256(bytes(value)))
-        known[id(value)] = (value, made)
+        known[id(value)] = (value, _reference(sha256(bytes(value))))
     reference: msgspec.Raw = known[id(value)][1]
     return reference
 

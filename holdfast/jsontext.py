@@ -218,7 +218,7 @@ _COMMAS: Final = _Marks({b",": b","})
 
 
 def _outside_strings(marks: bytes, quoted: bool) -> tuple[bytes, bool]:
-    """The marks of a chunk that are outside strings, and whether a string is open at its end, as one was (`quoted`) at its beginning."""
+    """Return the marks of a chunk that are outside strings, and whether it ends inside one. `quoted`: it begins inside a string."""
     if b'"' not in marks:
         return (b"" if quoted else marks), quoted
     pieces = marks.split(b'"')

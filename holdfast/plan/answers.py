@@ -19,7 +19,7 @@ from holdfast.spec.steps import ResultRule
 from holdfast.values import decode, encode, is_too_deep
 
 TASK_ID_CHARS_MAX: Final = 1_000
-HEAD_BYTES_MAX: Final = 64 * 1024  # bytes read of a member that says what a result is
+HEAD_BYTES_MAX: Final = 64 * 1024  # bytes read of a member that describes a result
 
 
 class AnswerFailed(Exception):

@@ -2,9 +2,9 @@
 
 Before a run is decided or loaded, its number is written to a memory-mapped page of a file. That is as cheap as
 writing to a list, and the kernel keeps the page however the process ends. A process that finds a number there knows
-which run its predecessor was working on. The first crash may be chance, because a kill hits some run; from then on
-the run is watched, and its events are written to the page too. After the second crash the run is loaded later than
-the others. After three crashes, the last two at the same event, it is set aside. Knows no rule of the engine.
+which run its predecessor was working on. The run may not have caused the first crash: a kill always interrupts some run. From
+then on the run is watched, and its events are written to the page too. After the second crash it is loaded after the other
+runs. After three crashes, the last two at the same event, it is set aside. Knows no rule of the engine.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ class FatalRuns:
 
     @property
     def held(self) -> set[RunNo]:
-        """Runs that are loaded after the others. One crash may be chance and does not delay a run."""
+        """Runs that are loaded after all other runs. A single crash may have another cause and does not delay a run."""
         return {no for no, death in self.watched.items() if death.count > 1}
 
     async def _is_open(self, no: RunNo) -> RunRow | None:

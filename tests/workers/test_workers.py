@@ -15,7 +15,7 @@ from holdfast import RunFailed, tool
 from holdfast.api.services import Services
 from holdfast.engine.codec import decode_row
 from holdfast.engine.events import StepFailed, StepSucceeded
-from holdfast.errors import Forbidden, InvalidRequest, NotFound
+from holdfast.errors import Forbidden, InvalidInputs, NotFound
 from holdfast.runtime.clock import SystemClock
 from holdfast.tools.guard import Guard, Target
 from holdfast.values import RunNo
@@ -532,7 +532,7 @@ async def test_a_registration_that_cannot_be_used_is_refused(
     tmp_path: Path, worker_id: str, url: str | None, services: list[str], says: str
 ) -> None:
     async with opened(tmp_path, [], SystemClock()) as engine:
-        with pytest.raises(InvalidRequest, match=says):
+        with pytest.raises(InvalidInputs, match=says):
             await engine.workers.register(T, worker_id, url, services)
         assert engine.workers.list(T) == []
 

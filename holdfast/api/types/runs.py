@@ -213,14 +213,12 @@ class BulkFilter(RunFilter, frozen=True, forbid_unknown_fields=True, kw_only=Tru
 
     ids: Annotated[list[str], msgspec.Meta(max_length=BULK_MAX)] = []
 
-    def __post_init__(self) -> None:
+    def mistake(self) -> str | None:
+        """Why no run can be meant by it. The schema of the filter cannot say this."""
         filters = (self.status, self.workflow, self.number, self.label, self.from_, self.to)
         if not self.ids and not any(filters):
-            raise ValueError(
-                "`filter` is empty: say which runs, by `ids` or for example by `workflow` and `status`"
-            )
-        if self.ids and any(filters):
-            raise ValueError("`ids` excludes other filters")
+            return "`filter` is empty: say which runs, by `ids` or for example by `workflow` and `status`"
+        return "`ids` excludes other filters" if self.ids and any(filters) else None
 
 
 class BulkRuns(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):

@@ -20,6 +20,8 @@ AT_ONCE_MAX: Final = 50  # runs that are asked together, so that they share comm
 
 async def bulk(ask: Ask) -> BulkPage:
     wanted: BulkRuns = ask.body
+    if (mistake := wanted.filter.mistake()) is not None:
+        raise InvalidInputs(mistake)
     rows, missing, cursor = await _found(ask, wanted)
     items = list(missing)
     for start in range(0, len(rows), AT_ONCE_MAX):

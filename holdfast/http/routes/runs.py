@@ -394,7 +394,7 @@ ROUTES: Final = (
         answer=Started,
         status=202,
         also={200: Run | Paused},
-        errors=("not_found", "invalid_spec", "invalid_inputs", "limit_exceeded"),
+        errors=("not_found", "invalid_spec", "invalid_inputs", "limit_exceeded", "plan_changed"),
     ),
     Route(
         "GET",

@@ -185,6 +185,7 @@ class _Core:
         self.gate = Gate(self.committer)
         self.fatal_runs = FatalRuns(store, self.committer, options.mark)
         self.door = Door(self.committer, clock, self.fatal_runs)
+        self.door.shares_runs = store.look_every is not None
         self.workers = self._workers()
         self.logs = Logs(self.committer, clock, self.secrets)
         self.dispatch = self._dispatch()

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import uuid
 from collections.abc import Callable, Iterable
 from time import perf_counter
 from typing import Final, Protocol
@@ -23,7 +24,7 @@ from typing import Final, Protocol
 import msgspec
 
 from holdfast.deliveries.destinations import callback_deliveries_of
-from holdfast.engine.codec import encode_parts, encode_row
+from holdfast.engine.codec import encode_event, encode_parts, encode_row
 from holdfast.engine.decisions import Continue, Decision, FinishRun, OpenWait, Poll, StartAttempt, StopAttempt
 from holdfast.engine.effects import Effect, KeyWork
 from holdfast.engine.events import (
@@ -59,6 +60,7 @@ from holdfast.runtime.resident_run import (
 from holdfast.store.artefacts import named_in
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
+from holdfast.store.ownership import NewMail
 from holdfast.store.records import (
     Firing,
     NewRun,
@@ -137,6 +139,7 @@ class Door:
         # What the commit that ends a run writes for schedules that wait for that; None if there are none.
         self.ends: Callable[[ResidentRun], list[Firing]] | None = None
         self.parks = True
+        self.shares_runs = False  # other nodes may drive runs of this database
         self._batch = Batch()
         self._entries: list[Entry] = []
         self._in_flight = False
@@ -395,6 +398,8 @@ class Door:
             resident = self.residents.get(no)
             if resident is None:
                 self.handler.is_due()
+                if self.shares_runs:
+                    self._post_verdict(no, path, output)
             elif verdict == "granted":
                 self.apply(resident, KeyGranted(path))
             elif verdict == "held":
@@ -403,6 +408,13 @@ class Door:
                 assert output is not None
                 self._note_artefacts(resident, output)
                 self.apply(resident, KeyAnswered(path, msgspec.Raw(output)))
+
+    def _post_verdict(self, no: RunNo, path: str, output: bytes | None) -> None:
+        """Another node may drive the run that a key has passed to."""
+        event = KeyGranted(path) if output is None else KeyAnswered(path, msgspec.Raw(output))
+        mail = NewMail(no, uuid.uuid4().hex, self.clock.now(), encode_event(event))
+        self._batch.posted_mail.append(mail)
+        self._schedule()
 
     def _note_artefacts(self, resident: ResidentRun, text: bytes) -> None:
         """Keep the files that a run received from another run of its tenant from being deleted."""

@@ -136,6 +136,40 @@ async def test_a_run_that_lacks_a_tool_goes_on_at_the_node_that_has_it(database:
         assert await begun.result(timeout=SECONDS) == {"add": 2}
 
 
+async def test_a_key_passes_to_a_run_that_another_node_drives(database: str) -> None:
+    """The run that waits for the key is at work in another branch, so it stays where it is."""
+    begins, may_end, counts = asyncio.Event(), asyncio.Event(), [0]
+
+    @tool
+    async def once() -> int:
+        counts[0] += 1
+        begins.set()
+        await may_end.wait()
+        return counts[0]
+
+    @tool
+    async def beside() -> None:
+        await asyncio.Event().wait()
+
+    keyed = {"id": "once", "tool": "once", "idempotency_key": "k", "idempotency_scope": "global"}
+    both = {"id": "both", "kind": "parallel", "branches": [[{"id": "beside", "tool": "beside"}], [keyed]]}
+    async with (
+        Holdfast(f"{database}&node=a", tools=[once, beside]) as a,
+        Holdfast(f"{database}&node=b", tools=[once, beside]) as b,
+    ):
+        first = await a.start(steps(keyed))
+        await begins.wait()
+        second = await b.start(steps(both))
+        async with asyncio.timeout(SECONDS):
+            while "both[1].once" not in await second.steps(every=True):
+                await asyncio.sleep(0.01)
+            may_end.set()
+            assert await first.result() == {"once": 1}
+            while (await second.steps(every=True))["both[1].once"].status != "completed":
+                await asyncio.sleep(0.01)
+        assert counts == [1]
+
+
 async def test_the_younger_of_two_nodes_of_one_name_goes_on_with_the_runs(
     database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,8 +12,8 @@ from holdfast.values import Millis, RunNo
 class Keys:
     """A requester gets the key, waits, or receives the stored output; a release passes it on."""
 
-    def __init__(self, db: Any, sql: dict[str, str]) -> None:
-        self._db, self._sql = db, sql
+    def __init__(self, db: Any, sql: dict[str, str], epoch: int) -> None:
+        self._db, self._sql, self._epoch = db, sql, epoch
 
     async def settle(self, batch: Batch) -> None:
         verdicts: list[Verdict] = []
@@ -53,5 +53,5 @@ class Keys:
 
     async def _tell(self, no: RunNo, path: str, end: KeyEnd, at: Millis) -> Verdict:
         await self._run("wait_no_more", no, path)
-        await self._run("make_due", at, no)
+        await self._run("make_due", at, no, self._epoch)
         return no, path, "granted" if end.output is None else "answered", end.output

@@ -102,7 +102,7 @@ class Writes:
         await self._execute(db, [*self._of_runs(batch), self._mine(batch, commit)])
         for field in batch.fields():
             if field.name == "keys":
-                await Keys(db, self._sql).settle(batch)
+                await Keys(db, self._sql, self._owner[1]).settle(batch)
             elif field.name == "published":
                 await self._publish(db, batch)
             elif field.name == "forgotten":

@@ -20,11 +20,12 @@ SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[
 RETURNING series, status
 
 -- name: change_run
--- A run that is released with letters unread is due at once. The counter is in the row, because a letter may be posted at
--- the same moment: the lock of the row makes one of the two see the other.
+-- A run that is released with letters unread is due at once, and its letters are counted anew. The counter is in the row,
+-- because a letter may be posted at the same moment: the lock of the row makes one of the two see the other.
 UPDATE run r
    SET status = b.status, owner = b.owner, owner_epoch = b.owner_epoch, epoch = b.epoch, needs = b.needs,
-       finished_at = b.finished_at, claimant = NULL, mail = greatest(0, r.mail - b.read),
+       finished_at = b.finished_at, claimant = NULL,
+       mail = CASE WHEN b.owner IS NULL THEN 0 ELSE greatest(0, r.mail - b.read) END,
        wake_at = CASE WHEN b.owner IS NULL AND b.finished_at IS NULL AND r.mail > b.read THEN least(b.wake_at, r.created_at)
                       ELSE b.wake_at END
   FROM unnest($1::bigint[], $2::text[], $3::text[], $4::bigint[], $5::bigint[], $6::bigint[], $7::text[], $8::bigint[], $9::bigint[])

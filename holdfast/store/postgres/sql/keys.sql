@@ -29,8 +29,11 @@ DELETE FROM wait WHERE run = $1 AND path = $2 AND kind = 'key'
 SELECT run, path FROM wait WHERE tenant = $1 AND kind = 'key' AND scope = $2 AND name = $3 ORDER BY pos LIMIT $4
 
 -- name: make_due
--- The row is locked whoever owns it: an owner that releases it at the same moment does so before or after.
-UPDATE run SET wake_at = CASE WHEN owner IS NULL THEN $1 ELSE wake_at END WHERE no = $2 AND finished_at IS NULL
+-- The row is locked whoever owns it: an owner that releases it at the same moment does so before or after. With another
+-- owner it counts as a letter, so it is due as soon as it is released.
+UPDATE run SET wake_at = CASE WHEN owner IS NULL THEN $1 ELSE wake_at END,
+               mail = mail + CASE WHEN owner_epoch <> $3 THEN 1 ELSE 0 END
+ WHERE no = $2 AND finished_at IS NULL
 
 -- name: expired_keys
 SELECT tenant, scope, key, created_at FROM key WHERE expires_at <= $1 AND output IS NOT NULL ORDER BY expires_at LIMIT $2

@@ -14,7 +14,7 @@ from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
-from holdfast.errors import InvalidInputs, InvalidRequest, LimitExceeded, RequestConflict
+from holdfast.errors import InvalidInputs, InvalidRequest, LimitExceeded, NodeIsOver, RequestConflict
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
 from holdfast.store.base import Store
@@ -60,7 +60,12 @@ class Requests:
     ) -> Started:
         found = await self._store.request(*key)
         if found is None:
-            return await begin()
+            try:
+                return await begin()
+            except NodeIsOver:  # of that run alone, if another node was asked the same at the same moment
+                found = await self._store.request(*key)
+                if found is None:
+                    raise
         if found[0] != digest:
             raise RequestConflict(key[1], found[2])
         return found[1:]

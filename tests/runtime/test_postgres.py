@@ -127,6 +127,15 @@ async def test_any_node_signals_a_run_that_another_drives(database: str) -> None
         await begun.result(timeout=SECONDS)
 
 
+async def test_one_request_to_two_nodes_at_the_same_moment_begins_one_run(
+    two: tuple[Holdfast, Holdfast],
+) -> None:
+    for n in range(10):
+        begun = await asyncio.gather(*(each.start(steps(ADD), request_id=str(n)) for each in two))
+        assert begun[0].id == begun[1].id
+        assert await begun[0].result(timeout=SECONDS) == {"add": 2}
+
+
 async def test_a_run_that_lacks_a_tool_goes_on_at_the_node_that_has_it(database: str) -> None:
     async with (
         Holdfast(f"{database}&node=a", tools=[]) as a,

@@ -9,6 +9,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.errors import NodeIsOver, SchemaTooNew, StoreUnavailable
+from holdfast.store.beats import end_beat
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.values import RunNo
 from tests.postgres import Proxy, Server
@@ -269,3 +270,13 @@ async def test_a_node_whose_lease_expired_is_over_once_another_has_noticed(datab
         await slow.renew()
     await slow.close()
     await quick.close()
+
+
+async def test_a_duration_is_counted_in_the_same_range_as_on_sqlite(
+    postgres_server: Server, database: str
+) -> None:
+    took = [*range(40), *(2**power + by for power in range(6, 36) for by in (-1, 0, 1)), -5]
+    connection = await postgres_server.connect(database)
+    found = await connection.fetch("SELECT end_beat('failed', t) FROM unnest($1::bigint[]) t", took)
+    await connection.close()
+    assert [row[0] for row in found] == [end_beat("failed", ms) for ms in took]

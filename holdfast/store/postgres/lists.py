@@ -15,6 +15,7 @@ EVERY_RUN: Final = Wanted()
 
 class ListReads(Asking):
     run_counts = tuples("run_counts")
+    pulse = tuples("pulse")
 
     async def list_runs(
         self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted = EVERY_RUN

@@ -326,6 +326,10 @@ class PostgresStore(PostgresReads):
             asked = [row[0] for row in batch.rows], [row[1] for row in batch.rows]
             if taken := [row[0] for row in await db.fetch(sql["taken_runs"], *asked)]:
                 return Fenced(taken)
+            requests = [(one.tenant, one.id, one.run) for one in batch.requests]
+            columns = [list(column) for column in zip(*requests, strict=True)] or [[], [], []]
+            if taken := [row[0] for row in await db.fetch(sql["taken_requests"], *columns)]:
+                return Fenced(taken)  # another node has begun the runs of these requests
         return error
 
 

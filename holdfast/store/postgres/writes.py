@@ -57,6 +57,7 @@ SAME_ROWS: Final[Sequence[tuple[str, Key, str, Key]]] = (
 # Fields whose statements depend on each other's results.
 IN_TURN: Final = frozenset({"published", "keys", "forgotten", "forgotten_schedules"})
 CHECKED: Final = ("move_cursor", "add_cursor", "take_buffered", "add_entry")
+UNIONS: Final = {"moved": "series, status, n", "beats": "series, minute, beat"}  # with their columns
 FORGET: Final = "forget_runs_"
 
 
@@ -135,11 +136,12 @@ class Writes:
         new, changes = batch.new_runs, batch.changes
         if not changes:
             return parts
-        counted: list[str] = []
+        counted, beats = list[str](), list[str]()
         if new:
             added = [self._added(run, changes[no]) for no, run in new.items()]
             parts.append(Part("add_run", _columns(added)))
             counted.append("count_new")
+            beats.append("beats_of_new")
         if len(changes) > len(new):
             read = _read_of(batch)
             changed = [
@@ -147,7 +149,11 @@ class Writes:
             ]
             parts.append(Part("change_run", _columns(changed)))
             counted.append("count_changed")
-        parts += [Part("moved:" + "+".join(counted), ()), Part("add_to_tally", (self._node,))]
+            if any(change.finished_at is not None for change in changes.values()):
+                beats.append("beats_of_changed")
+        parts += [Part(f"moved:{'+'.join(counted)}", ()), Part("add_to_tally", (self._node,))]
+        if beats:
+            parts += [Part(f"beats:{'+'.join(beats)}", ()), Part("add_to_pulse", (self._node,))]
         if labels := [label for run in new.values() if run.labels is not None for label in _labels_of(run)]:
             parts.append(Part("add_label", _columns(labels)))
         return parts
@@ -183,21 +189,20 @@ class Writes:
 
     def _of_field(self, batch: Batch, name: str) -> list[Part]:
         rows, field = getattr(batch, name), FIELDS[name]
-        match name:
-            case "replies":
-                return _reply_parts([*rows, *(row for _, row in batch.__dict__.get("run_replies", ()))])
-            case "run_replies":
-                return [] if batch.__dict__.get("replies") else _reply_parts([row for _, row in rows])
-            case "firings":
-                return _firing_parts(rows)
-            case "posted_mail":
-                return [Part("post_mail", _columns(rows)), Part("wake_for_mail", ())]
-            case "read_mail":
-                read = {no: count for no, count in _read_of(batch).items() if no not in batch.changes}
-                return [
-                    Part("drop_mail", _columns(rows)),
-                    Part("count_read", (list(read), list(read.values()))),
-                ]
+        if name == "replies":
+            return _reply_parts([*rows, *(row for _, row in batch.__dict__.get("run_replies", ()))])
+        if name == "run_replies":
+            return [] if batch.__dict__.get("replies") else _reply_parts([row for _, row in rows])
+        if name == "firings":
+            return _firing_parts(rows)
+        if name == "posted_mail":
+            return [Part("post_mail", _columns(rows)), Part("wake_for_mail", ())]
+        if name == "added_up_pulse":
+            return [Part("added_up_pulse", _columns(rows)), Part("add_up_pulse", (self._node,))]
+        if name == "read_mail":
+            read = {no: count for no, count in _read_of(batch).items() if no not in batch.changes}
+            counted = Part("count_read", (list(read), list(read.values())))
+            return [Part("drop_mail", _columns(rows)), counted]
         rows = list(map(field.values, rows)) if field.values else rows
         return [Part(field.statement, _columns(_once(field.statement, rows)))]
 
@@ -213,11 +218,10 @@ class Writes:
         """The last column of the answer is what a commit of this node must be; the others, how many firings must have counted."""
         parts, checks, used = [], [], 0
         for name, args in names:
-            if name.startswith("moved:"):
-                counts = " UNION ALL ".join(
-                    self._sql[each] for each in name.removeprefix("moved:").split("+")
-                )
-                parts.append(f"moved(series, status, n) AS ({counts})")
+            table, _, unions = name.partition(":")
+            if unions:
+                counts = " UNION ALL ".join(self._sql[each] for each in unions.split("+"))
+                parts.append(f"{table}({UNIONS[table]}) AS ({counts})")
                 continue
             parts.append(f"{name} AS ({_shifted(self._sql[name], used)})")
             used += args

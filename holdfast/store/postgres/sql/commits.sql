@@ -17,7 +17,7 @@ INSERT INTO run (no, tenant, id, version, status, owner, owner_epoch, epoch, wak
 SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[],
                      $9::bigint[], $10::text[], $11::text[], $12::text[], $13::bigint[], $14::bigint[], $15::text[], $16::text[],
                      $17::bigint[], $18::text[], $19::text[], $20::boolean[])
-RETURNING series, status
+RETURNING series, status, created_at, finished_at
 
 -- name: change_run
 -- A run that is released with letters unread is due at once, and its letters are counted anew. The counter is in the row,
@@ -32,7 +32,7 @@ UPDATE run r
          AS b(no, status, owner, owner_epoch, epoch, wake_at, needs, finished_at, read)
   JOIN run o ON o.no = b.no
  WHERE r.no = b.no
-RETURNING r.series, o.status AS was, r.status
+RETURNING r.series, o.status AS was, r.status, r.created_at, r.finished_at
 
 -- name: count_new
 SELECT series, status, 1 AS n FROM add_run
@@ -44,6 +44,36 @@ SELECT series, was, -1 FROM change_run WHERE was <> status UNION ALL SELECT seri
 INSERT INTO tally (series, status, node, runs)
 SELECT series, status, $1::text, sum(n) FROM moved GROUP BY series, status HAVING sum(n) <> 0
     ON CONFLICT (series, status, node) DO UPDATE SET runs = tally.runs + excluded.runs
+
+-- name: beats_of_new
+SELECT series, created_at / 60000, 0::bigint FROM add_run
+ UNION ALL SELECT series, finished_at / 60000, end_beat(status, finished_at - created_at) FROM add_run WHERE finished_at IS NOT NULL
+
+-- name: beats_of_changed
+SELECT series, finished_at / 60000, end_beat(status, finished_at - created_at) FROM change_run
+ WHERE finished_at IS NOT NULL AND was <> status
+
+-- name: add_to_pulse
+INSERT INTO pulse (series, minute, beat, node, runs)
+SELECT series, minute, beat, $1::text, count(*) FROM beats GROUP BY series, minute, beat
+    ON CONFLICT (series, minute, beat, node) DO UPDATE SET runs = pulse.runs + excluded.runs
+
+-- name: added_up_pulse
+DELETE FROM pulse p USING unnest($1::bigint[], $2::bigint[]) AS b(first, last)
+ WHERE p.minute >= b.first AND p.minute < b.last AND p.minute % 60 <> 0
+RETURNING p.*
+
+-- name: add_up_pulse
+-- The minutes of whole hours become one row at the first minute of their hour.
+INSERT INTO pulse (series, minute, beat, node, runs)
+SELECT series, minute - minute % 60, beat, $1::text, sum(runs) FROM added_up_pulse GROUP BY 1, 2, 3
+    ON CONFLICT (series, minute, beat, node) DO UPDATE SET runs = pulse.runs + excluded.runs
+
+-- name: forget_pulse
+DELETE FROM pulse WHERE minute < ANY ($1::bigint[])
+
+-- name: taken_requests
+SELECT b.run FROM unnest($1::text[], $2::text[], $3::bigint[]) AS b(tenant, id, run) JOIN request USING (tenant, id)
 
 -- name: add_label
 INSERT INTO label (tenant, name, value, run) SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
@@ -339,3 +369,8 @@ DELETE FROM assignment WHERE run = ANY ($1::bigint[])
 
 -- name: forget_runs_run
 DELETE FROM run WHERE no = ANY ($1::bigint[])
+
+-- name: forget_runs_pulse
+-- Of a series that has no other run.
+DELETE FROM pulse p WHERE p.series IN (SELECT series FROM run WHERE no = ANY ($1::bigint[]))
+   AND NOT EXISTS (SELECT 1 FROM run r WHERE r.series = p.series AND NOT r.no = ANY ($1::bigint[]))

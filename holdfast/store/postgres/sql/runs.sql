@@ -99,6 +99,12 @@ SELECT coalesce(sum(t.runs), 0)::bigint FROM series s JOIN tally t ON t.series =
 SELECT s.workflow, t.status, sum(t.runs)::bigint FROM series s JOIN tally t ON t.series = s.no
  WHERE s.tenant = $1 GROUP BY s.workflow, t.status HAVING sum(t.runs) <> 0 ORDER BY s.workflow, t.status
 
+-- name: pulse
+SELECT (minute - $3::bigint) / $5::bigint, beat, sum(runs)::bigint FROM pulse
+ WHERE series IN (SELECT no FROM series WHERE tenant = $1 AND ($2::text IS NULL OR workflow = $2))
+   AND minute >= $3 AND minute < $4
+ GROUP BY 1, 2
+
 -- name: runs_by_status
 SELECT status, sum(runs)::bigint FROM tally GROUP BY status
 

@@ -126,6 +126,8 @@ def _spoil(dice: random.Random, message: dict[str, Any]) -> None:
                 holder[key] = [holder[key]]
         case _ if isinstance(holder, dict):
             holder[str(dice.choice(WILD))[:50]] = copy.deepcopy(holder[key])
+        case _:
+            pass  # lists lose and gain no names
 
 
 def _torn(dice: random.Random, raw: bytes) -> bytes:
@@ -139,6 +141,8 @@ def _torn(dice: random.Random, raw: bytes) -> bytes:
             return raw[:at] + bytes([dice.randrange(256)]) + raw[at + 1 :]
         case 2:
             return raw[:at] + raw[at // 2 : at] * dice.choice((1, 3, 50)) + raw[at:]
+        case _:
+            pass
     return raw[:at] + dice.choice((b'"', b"{", b"]", b"\xff", b"\\", b"\\u0000", b"NaN")) + raw[at:]
 
 

@@ -114,7 +114,7 @@ async def night(ask: Asker, name: str) -> None:
     for one in dict.fromkeys(("tool", name)):
         await commands.publish("default", {"name": one, **INCIDENTS[one][0]})
     for nth in range(10):
-        await commands.start("default", HELLO["name"], {"name": f"noise {nth}"})
+        await commands.start("default", str(HELLO["name"]), {"name": f"noise {nth}"})
     if name == "scheduled":
         text = "id: nightly\nworkflow: scheduled\ntrigger: {kind: cron, expression: '0 0 3 * * *'}\n"
         await services.schedule_commands.put_text("default", "nightly", text)

@@ -35,6 +35,14 @@ class PulseConformance:
         await commit(store, changed(1, change("cancelled", owned=False, finished_at=T0 + 7)))
         assert await counted(store) == {(0, STARTED, 1), (0, end_beat("cancelled", 7), 1)}
 
+    async def test_short_and_long_runs_are_counted_with_how_long_they_took(self, store: Store) -> None:
+        spans = (0, 15, 16, 17, 1_000, 59_999, 86_400_000, 2**31, 2**33 - 1, 2**33, 2**40)
+        for no, took in enumerate(spans, start=1):
+            await commit(store, started(no, status="completed", owned=False, finished_at=T0 + took))
+        found = await store.pulse(DEFAULT_TENANT, None, 0, 2**40, 2**40)
+        expected = {end_beat("completed", took) for took in spans}
+        assert {beat for _, beat, _ in found} == {STARTED, *expected}
+
     async def test_a_change_that_is_not_an_end_is_not_counted(self, store: Store) -> None:
         await commit(store, started(1))
         await commit(store, changed(1, change("waiting", owned=False)))

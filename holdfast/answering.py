@@ -13,7 +13,7 @@ import logging
 from holdfast.config import Settings
 from holdfast.local_socket import LocalSocket
 from holdfast.runtime.engine import Engine
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 
 log = logging.getLogger("holdfast")
 

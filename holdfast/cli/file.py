@@ -19,8 +19,8 @@ from holdfast.runtime.engine import Engine
 from holdfast.store.base import Store, StoreFile
 from holdfast.store.open import database_path, is_server, lock_of, open_file, open_url
 from holdfast.store.records import RunRow, Wanted
+from holdfast.threads import no_thread_now
 from holdfast.tools.registry import Registry
-from holdfast.tools.threads import no_thread_now
 from holdfast.values import DEFAULT_TENANT, OPEN, RunId
 
 LAST: Final = "last"

@@ -19,8 +19,8 @@ from holdfast.plan.graph import Answer
 from holdfast.runtime.apart import LARGE_BYTES, apart
 from holdfast.spec.steps import ResultRule
 from holdfast.store.artefacts import ArtefactError, Artefacts
+from holdfast.threads import in_thread
 from holdfast.tools.secrets import SEARCHED_AT_ONCE_BYTES, Secrets
-from holdfast.tools.threads import in_thread
 from holdfast.values import NotJson, decode, encode, written
 
 Stored = Sequence[tuple[str, int]]  # digest and size of each file that was stored

@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable
 from typing import Any, Final
 
-from holdfast.tools.threads import no_thread_now, start_threads_of_loop
+from holdfast.threads import no_thread_now, start_threads_of_loop
 
 log = logging.getLogger("holdfast")
 

@@ -21,7 +21,7 @@ from holdfast.http.auth import ANONYMOUS, LOCAL
 from holdfast.http.request import Receive, Scope
 from holdfast.http.table import SCOPES, Ask, Method, Route
 from holdfast.runtime import collector
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 
 if TYPE_CHECKING:
     from holdfast.mcp.oauth import Tokens

@@ -28,7 +28,7 @@ from holdfast.mcp.offers import Manner, is_template
 from holdfast.mcp.sees import sees_of
 from holdfast.mcp.table import Desk
 from holdfast.mcp.talk import Context, Talk, invalid_params
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 from holdfast.values import TERMINAL
 from holdfast.views.notations import SCHEMAS
 from holdfast.views.run_view import RunView

@@ -33,7 +33,7 @@ from holdfast.errors import (
 from holdfast.ops.watching import watch
 from holdfast.spec.notation import Definition, definition_from_file
 from holdfast.spec.schedule import is_schedule_file
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 from holdfast.values import DEFAULT_TENANT
 
 log = logging.getLogger("holdfast.flows")

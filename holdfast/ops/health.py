@@ -12,7 +12,7 @@ from holdfast.runtime.committer import Committer
 from holdfast.runtime.gate import Gate
 from holdfast.store.base import FileCheck, Store
 from holdfast.store.batch import Batch
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 
 log = logging.getLogger("holdfast")
 

@@ -29,7 +29,7 @@ from holdfast.spec.problems import did_you_mean, quoted
 from holdfast.spec.schedule import of_skill, schedule_files, schedules_from_files
 from holdfast.spec.schedule_check import check_signed
 from holdfast.spec.schedule_record import ScheduleSpec
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 from holdfast.triggers.definitions import Declared, Plan
 from holdfast.values import DEFAULT_TENANT
 

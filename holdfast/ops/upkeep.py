@@ -17,7 +17,7 @@ from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.beats import MINUTE_MS
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 from holdfast.values import DEFAULT_TENANT, Millis
 from holdfast.views.pulse import added_up_before
 

@@ -21,9 +21,9 @@ from holdfast.spec.policy import TIMEOUT_SECS_MAX
 from holdfast.spec.problems import quoted
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import PRIORITY
+from holdfast.threads import in_own_thread
 from holdfast.tools.failures import ToolError
 from holdfast.tools.references import why
-from holdfast.tools.threads import in_own_thread
 
 log = logging.getLogger("holdfast.plugins")
 

@@ -19,7 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import IO, Any, Final, TypeVar
 
 from holdfast.errors import Unavailable
-from holdfast.tools.threads import in_pool, no_thread_now
+from holdfast.threads import in_pool, no_thread_now
 
 T = TypeVar("T")
 

@@ -20,9 +20,9 @@ from holdfast.spec.patch import Patch, applied
 from holdfast.spec.problems import did_you_mean, nearest, quoted
 from holdfast.spec.repair import Repaired
 from holdfast.store.records import RunRow
+from holdfast.threads import in_pool
 from holdfast.tools.annotations import Annotations
 from holdfast.tools.registry import Registry
-from holdfast.tools.threads import in_pool
 from holdfast.values import encode
 from holdfast.views.outline import Outline, calls_in, outline_of
 from holdfast.workers.outages import how_to_serve

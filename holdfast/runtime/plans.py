@@ -30,7 +30,7 @@ from holdfast.spec.steps import every_step
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import Version
-from holdfast.tools.threads import in_pool
+from holdfast.threads import in_pool
 from holdfast.values import Millis, decode, sha256
 
 DEFINITIONS_REMEMBERED_MAX: Final = 1_000  # in each of the caches below

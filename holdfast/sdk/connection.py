@@ -18,9 +18,9 @@ from holdfast import errors
 from holdfast.errors import HoldfastError, Problem, ServerUnreachable
 from holdfast.local_socket import SCHEME, ShortPath
 from holdfast.sdk.sse import Message, Parser, TooLarge
+from holdfast.threads import start_threads_of_loop
 from holdfast.tools.http import session_of
 from holdfast.tools.results import refuse_bent
-from holdfast.tools.threads import start_threads_of_loop
 from holdfast.values import encode
 
 T = TypeVar("T")

@@ -14,11 +14,11 @@ from contextvars import copy_context
 from typing import Any, Final
 
 from holdfast.sdk.hearing import Heard, current
+from holdfast.threads import in_pool
 from holdfast.tools.context import Context
 from holdfast.tools.failures import OutputTooLarge, ToolError, described
 from holdfast.tools.processes import Processes
 from holdfast.tools.registry import Registry
-from holdfast.tools.threads import in_pool
 from holdfast.tools.tracebacks import shortened, traceback_of
 from holdfast.values import VALUE_BYTES_MAX, encode
 

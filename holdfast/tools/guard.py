@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Final, NamedTuple
 from urllib.parse import SplitResult, urlsplit
 
+from holdfast.threads import in_pool
 from holdfast.tools.failures import ToolError
-from holdfast.tools.threads import in_pool
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network

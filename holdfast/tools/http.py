@@ -21,12 +21,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 import msgspec
 
 from holdfast import limits
+from holdfast.threads import in_thread, start_threads_of_loop
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard, Target, looked_up
 from holdfast.tools.limit import Limit
 from holdfast.tools.results import PIECE_BYTES, Unread
-from holdfast.tools.threads import in_thread, start_threads_of_loop
 from holdfast.values import encode, written
 
 if TYPE_CHECKING:

@@ -20,12 +20,12 @@ from typing import Any, Final, cast
 import msgspec
 
 from holdfast import limits
+from holdfast.threads import AGAIN_SECONDS_MAX, no_thread_now
 from holdfast.tools import child
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError, described
 from holdfast.tools.registry import Tool
 from holdfast.tools.secrets import Secrets
-from holdfast.tools.threads import AGAIN_SECONDS_MAX, no_thread_now
 from holdfast.values import VALUE_BYTES_MAX, written
 
 REPORT_BYTES_MAX: Final = VALUE_BYTES_MAX + 64 * 1024

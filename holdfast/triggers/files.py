@@ -20,7 +20,7 @@ from holdfast.ops.watching import watch
 from holdfast.runtime.clock import Clock
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import FileTrigger
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 from holdfast.triggers.arrivals import Arrival, Stillness, arrivals, content_of
 from holdfast.triggers.occurrences import Delivery, Occurrences
 from holdfast.triggers.tasks import Tasks

@@ -18,7 +18,7 @@ from holdfast.runtime.remembered import Remembered
 from holdfast.spec.notation import Definition
 from holdfast.store.base import Store
 from holdfast.store.records import StoredVersion
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 from holdfast.values import Millis, is_text
 from holdfast.views.outline import AnnotationsOf, Outline, kinds_in, outline_of
 from holdfast.views.progress import definition_path

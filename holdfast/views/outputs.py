@@ -14,7 +14,7 @@ from holdfast.plan.graph import Plan
 from holdfast.plan.resolve import resolved
 from holdfast.runtime.load import give_way, replay
 from holdfast.store.base import Store
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 from holdfast.values import VALUE_BYTES_MAX, decode
 
 P = ParamSpec("P")

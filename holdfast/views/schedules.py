@@ -27,7 +27,7 @@ from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import Exclude, WebhookTrigger
 from holdfast.store.base import Store
 from holdfast.store.records import LedgerRow, ScheduleRow, ScheduleState
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 from holdfast.values import Millis, decode
 from holdfast.views.cursors import at_cursor, cursor_at
 from holdfast.views.pages import Page

@@ -12,7 +12,7 @@ from holdfast.spec.notation import Definition
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Store
 from holdfast.store.records import Release, Workflow
-from holdfast.tools.threads import in_thread
+from holdfast.threads import in_thread
 from holdfast.values import is_text
 from holdfast.views.cursors import cursor_of, cursor_of_text, number_of, text_of_cursor
 from holdfast.views.difference import pointers_between, text_between

@@ -17,8 +17,8 @@ import uvloop
 from holdfast import Holdfast, RunFailed, tool
 from holdfast.cli.file import finished
 from holdfast.ops.health import Health
+from holdfast.threads import in_thread
 from holdfast.tools import guard
-from holdfast.tools.threads import in_thread
 
 ROOM_BYTES = 200 * 2**20  # for everything but the stack of a thread
 

@@ -31,6 +31,7 @@ from holdfast.ops.schedule_folder import ScheduleFolder
 from holdfast.plugins.load import Loaded
 from holdfast.spec.triggers import PLUGIN
 from holdfast.stopping import end_within, stop_signals
+from holdfast.store.open import is_server, shown
 from holdfast.tools.registry import Registry
 
 FORCED: Final = 130
@@ -181,7 +182,7 @@ def _data(server: Serving, settings: Settings, folders: Mapping[str, Folder]) ->
     return {
         "address": server.address,
         "mode": server.mode,
-        "database": path_of(settings),
+        "database": _database(settings),
         "pid": os.getpid(),
         "taken_up": server.taken_up,
         "flows": [one.name for one in files if one.status == "published"],
@@ -224,7 +225,7 @@ def _banner(
         painted(f"holdfast {__version__} is up at {server.address}", "completed", fd=2),
         f"  page      {_of_page(server)}",
         f"  mode      {MODES[server.mode]}",
-        f"  database  {path_of(settings)}; {_continuing(server)}",
+        f"  database  {_database(settings)}; {_continuing(server)}",
         f"  tools     {', '.join(names)}",
         *(f"  {name:<10}{_of_folder(folder)}" for name, folder in folders.items()),
         *([f"  plugins   {_of_plugins(plugins)}"] if plugins.plugins or plugins.refused else []),
@@ -297,3 +298,8 @@ def _called() -> str:
 
 def _counted(count: int, what: str) -> str:
     return f"{count} {what}" if count == 1 else f"{count} {what}s"
+
+
+def _database(settings: Settings) -> str:
+    """The database as it may be shown."""
+    return shown(settings.db) if is_server(settings.db) else path_of(settings)

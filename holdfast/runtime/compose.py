@@ -267,9 +267,8 @@ def parts_of(
     schedules.watchers.append(kinds)
     wakes = _wakes(core, polling, outbox)
     supplies = Supplies(core.ownership, core.workers)
-    nodes = Nodes(
-        store, core.committer, door, runs, core.ownership, core.waiters, core.feed, wakes.fill, supplies.look
-    )
+    looks = (wakes.fill, supplies.look, core.feed.look, fires.query, outbox.query)
+    nodes = Nodes(store, core.committer, door, runs, core.ownership, core.waiters, looks)
     upkeep = _upkeep(core)
     return Parts(
         store=store,

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Protocol
+from typing import Final
 
 from holdfast.engine.codec import decode_row
 from holdfast.errors import NodeIsOver, Unavailable
@@ -32,12 +32,6 @@ log = logging.getLogger("holdfast")
 MAIL_MAX: Final = 500  # events taken before the next look
 
 
-class Looking(Protocol):
-    """Has readers of runs that other nodes may have moved."""
-
-    def look(self) -> None: ...
-
-
 class Nodes(Service):
     def __init__(
         self,
@@ -47,13 +41,12 @@ class Nodes(Service):
         runs: Runs,
         ownership: Ownership,
         waiters: Waiters,
-        feed: Looking,
-        fill: Callable[[], None],
-        supply: Callable[[], None],
+        looks: Sequence[Callable[[], None]],
     ) -> None:
-        self._store, self._committer, self._door, self._runs, self._fill = store, committer, door, runs, fill
-        self._ownership, self._waiters, self._feed = ownership, waiters, feed
-        self._supply, self._hint = supply, asyncio.Event()
+        """`looks` are begun with each look: other nodes may have left something for them in the store."""
+        self._store, self._committer, self._door, self._runs = store, committer, door, runs
+        self._ownership, self._waiters, self._looks = ownership, waiters, looks
+        self._hint = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
 
     async def open(self, *, drive: bool) -> None:
@@ -79,10 +72,9 @@ class Nodes(Service):
                 await self._store.declare()
                 await self.take_mail()
                 self._ownership.look_again()
-                self._fill()
-                self._supply()
+                for look in self._looks:
+                    look()
                 await self._waiters.look()
-                self._feed.look()
             except NodeIsOver as error:
                 return self._committer.end(error)
             except Unavailable as error:

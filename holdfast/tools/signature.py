@@ -19,21 +19,18 @@ from holdfast.tools.failures import ArgumentMismatch
 from holdfast.tools.forms import Form, Mismatch, form_of
 
 _ABSENT: Final = object()
-SHAPES_MAX: Final = 64  # shapes of arguments that a function remembers as fitting
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
 
 
 class Signature:
     """The parameters of a function by name. `context` is the parameter that receives the Context, if there is one."""
 
-    __slots__ = ("_checks", "_fits", "_fn", "_others", "_required", "_takes_any", "_tool", "context")
+    __slots__ = ("_checks", "_fn", "_others", "_required", "_takes_any", "_tool", "context")
 
     def __init__(self, fn: Callable[..., Any], tool: str) -> None:
         self._fn, self._tool = fn, tool
         self._others = Form({}, {})  # the type of arguments that `**` accepts
         self._takes_any = False
-        # Names and types of arguments that were accepted as they are: whether they fit depends on nothing else.
-        self._fits: set[tuple[Any, ...]] = set()
         self.context: str | None = None
         checks: list[tuple[str, type | None, Callable[[Any], Any] | None, bool]] = []
         for name, parameter, annotation in _parameters(fn, tool):
@@ -54,15 +51,6 @@ class Signature:
 
     def bind(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return the checked and converted arguments. The given mapping is not changed."""
-        shape = (*args, *map(type, args.values()))
-        if shape in self._fits:
-            return args
-        bound = self._checked(args)
-        if bound is args and len(self._fits) < SHAPES_MAX:
-            self._fits.add(shape)
-        return bound
-
-    def _checked(self, args: dict[str, Any]) -> dict[str, Any]:
         fit, bound = 0, args
         for name, exact, convert, required in self._checks:
             value = args.get(name, _ABSENT)

@@ -454,22 +454,3 @@ def test_the_schema_describes_every_argument() -> None:
 @pytest.mark.parametrize("annotation", [annotation for annotation, _, _ in FITS], ids=str)
 def test_every_accepted_annotation_has_a_schema_that_is_json(annotation: Any) -> None:
     assert msgspec.json.encode(taking(annotation).schema)
-
-
-def test_arguments_that_fitted_once_say_nothing_about_other_types() -> None:
-    def take(a: int, b: str = "") -> None: ...
-
-    bind = Tool(take, "take").bind
-    assert bind({"a": 1}) == {"a": 1}
-    assert bind({"a": 2}) == {"a": 2}
-    for other in ({"a": "1"}, {"a": True}, {"b": "x"}, {"a": 1, "c": 1}, {"a": 1, "b": 1}):
-        with pytest.raises(ArgumentMismatch):
-            bind(other)
-    assert bind({"b": "x", "a": 3}) == {"b": "x", "a": 3}
-
-
-def test_arguments_that_are_converted_are_converted_every_time() -> None:
-    def take(when: dt.date) -> None: ...
-
-    bind = Tool(take, "take").bind
-    assert [bind({"when": f"2026-01-0{day}"})["when"].day for day in (1, 2, 3)] == [1, 2, 3]

@@ -185,14 +185,14 @@ class Ownership(Service):
                 self._more_left = True
                 await self._store.release(claims[at:])
                 break
+            taken += 1
             if claim.no in self._door.residents:
-                continue
+                continue  # a request has taken it up: it is claimed no more once its row is durable, so the next look finds others
             resident = await self.adopt(claim.no, claim=claim, restarted=True)
             if resident is None or resident.run.over:
                 self._not_adopted.add(claim.no)
             elif resident.bytes > LARGE_BYTES:
                 await asyncio.sleep(0)
-            taken += 1
         await self._door.caught_up()  # until their rows are durable, the same runs are claimed again
         return taken
 

@@ -16,7 +16,8 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, RunCancelled, tool
-from tests.postgres import Server
+from holdfast.errors import Unavailable
+from tests.postgres import Proxy, Server
 
 pytestmark = pytest.mark.anyio
 
@@ -201,6 +202,61 @@ async def test_the_younger_of_two_nodes_of_one_name_goes_on_with_the_runs(
     async with Holdfast(f"{database}&node=a", tools=[once]) as younger:
         assert await (await younger.run(begun.id)).result(timeout=SECONDS) == {"once": 7}
     await elder.__aexit__(None, None, None)
+
+
+async def test_nothing_is_lost_or_doubled_while_connections_break(
+    database: str, postgres_server: Server, tmp_path: Path
+) -> None:
+    runs, faults, effects = 40, 60, Counter[int]()
+
+    @tool
+    async def effect(n: int) -> int:
+        effects[n] += 1
+        return n
+
+    async def begin(hf: Holdfast, n: int) -> Any:
+        while True:
+            try:
+                return await hf.start(flow, {"n": n}, request_id=str(n))
+            except Unavailable:
+                await asyncio.sleep(0.05)
+
+    async def break_things(proxy: Proxy) -> None:
+        for fault in range(faults):
+            if fault % 3 == 0:
+                proxy.swallows = 1
+            elif fault % 3 == 1:
+                proxy.cut()
+            else:
+                await postgres_server.execute(
+                    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = 'holdfast'"
+                )
+            await asyncio.sleep(0.02)
+        proxy.swallows = 0
+
+    flow = steps(*({"id": f"s{i}", "tool": "effect", "args": {"n": "{{inputs.n}}"}} for i in range(4)))
+    (tmp_path / "socket").mkdir()
+    async with Proxy(database, tmp_path / "socket") as proxy, Holdfast(proxy.url, tools=[effect]) as hf:
+        breaking = asyncio.create_task(break_things(proxy))
+        handles = [await begin(hf, n) for n in range(runs)]
+        await breaking
+        for handle in handles:
+            await asyncio.wait_for(_ended(hf, handle.id), SECONDS)
+    assert effects == dict.fromkeys(range(runs), 4)
+    connection = await postgres_server.connect(database)
+    journals = await connection.fetch("SELECT count(*), max(seq) FROM journal GROUP BY run")
+    await connection.close()
+    assert len(journals) == runs and all(rows == last for rows, last in journals)
+
+
+async def _ended(hf: Holdfast, run_id: str) -> None:
+    while True:
+        try:
+            if await (await hf.run(run_id)).status() == "completed":
+                return
+        except Unavailable:
+            pass
+        await asyncio.sleep(0.02)
 
 
 # --------------------------------------------------------------------------------------------- real processes

@@ -27,6 +27,7 @@ AWAY: Final = (
     OSError,
     TimeoutError,
     asyncpg.InterfaceError,
+    asyncpg.InternalClientError,  # a server that ends a session between two statements confuses the driver
     asyncpg.PostgresConnectionError,
     asyncpg.AdminShutdownError,
     asyncpg.CrashShutdownError,
@@ -83,8 +84,13 @@ class Asking:
         """The rows of an answer."""
         if (bound := _still.get()) is not None:
             found: Sequence[Any] = await bound.fetch(self._sql[name], *args)
-        else:
-            found = await self._pool.fetch(self._sql[name], *args, timeout=ANSWER_SECONDS)
+            return found
+        async with self._pool.acquire() as connection:
+            try:
+                found = await connection.fetch(self._sql[name], *args, timeout=ANSWER_SECONDS)
+            except asyncpg.InternalClientError:
+                connection.terminate()  # the pool would give it out again
+                raise
         return found
 
     async def _first(self, name: str, *args: Any) -> Any:

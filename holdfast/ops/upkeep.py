@@ -91,7 +91,7 @@ class Upkeep(Service):
     async def _tidy(self) -> None:
         try:
             await self._retire()
-            await add_up_pulse(self._committer, self._clock.now())
+            await add_up_pulse(self._store, self._committer, self._clock.now())
             await self._by_pieces(lambda: forget_expired(self._store, self._committer, self._clock.now()))
             await self._sweep()
         except StoreUnavailable as error:
@@ -108,7 +108,7 @@ class Upkeep(Service):
             before = Millis(int(self._clock.now() - self._days * DAY_MS))
             await self._by_pieces(lambda: retire(self._store, self._committer, before))
             await self._by_pieces(lambda: forget_ledger(self._store, self._committer, before))
-            await forget_pulse(self._committer, before)
+            await forget_pulse(self._store, self._committer, before)
 
     async def _sweep(self) -> None:
         """Delete unused artefacts, one folder at a time, so that few file names are in memory."""
@@ -153,17 +153,20 @@ async def forget_ledger(store: Store, committer: Committer, before: Millis) -> i
     return count
 
 
-async def add_up_pulse(committer: Committer, now: Millis) -> None:
+async def add_up_pulse(store: Store, committer: Committer, now: Millis) -> None:
     """Add the counts of runs by minute up by hour, once they are old."""
     before, batch = added_up_before(now), Batch()
-    batch.added_up_pulse.append((before - PULSE_MINUTES_MAX, before))
-    await committer.commit(batch)
+    first = before - PULSE_MINUTES_MAX
+    if await store.has_pulse(first, before, True):
+        batch.added_up_pulse.append((first, before))
+        await committer.commit(batch)
 
 
-async def forget_pulse(committer: Committer, before: Millis) -> None:
-    batch = Batch()
-    batch.forgotten_pulse.append((before // MINUTE_MS,))
-    await committer.commit(batch)
+async def forget_pulse(store: Store, committer: Committer, before: Millis) -> None:
+    minute, batch = before // MINUTE_MS, Batch()
+    if await store.has_pulse(0, minute, False):
+        batch.forgotten_pulse.append((minute,))
+        await committer.commit(batch)
 
 
 async def forget_expired(store: Store, committer: Committer, now: Millis) -> int:

@@ -21,21 +21,18 @@ class End(NamedTuple):
 
 
 def end_beat(status: str, took_ms: int) -> int:
-    """The beat of a run that ended."""
-    return _ENDS_AT[status] + _range_of(min(max(took_ms, 0), _TOOK_MS_MAX))
+    """The beat of a run that ended. Called for every run, so the ranges are computed in place."""
+    if took_ms < 16:
+        return _ENDS_AT[status] + max(took_ms, 0)
+    took_ms = min(took_ms, _TOOK_MS_MAX)
+    power = took_ms.bit_length() - 1
+    return _ENDS_AT[status] + 8 * (power - 2) + (took_ms >> (power - 3) & 7)
 
 
 def end_of(beat: int) -> End:
     """What a beat other than STARTED means."""
     place, found = divmod(beat - 1, 256)
     return End(ENDS[place], _middle_of(found))
-
-
-def _range_of(took_ms: int) -> int:
-    if took_ms < 16:
-        return took_ms
-    power = took_ms.bit_length() - 1
-    return 8 * (power - 2) + (took_ms >> (power - 3) & 7)
 
 
 def _middle_of(found: int) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from holdfast.store.postgres.asking import Asking, tuples
+from holdfast.store.postgres.asking import Asking, tuples, value
 from holdfast.store.records import Listing, RunRow, Wanted
 from holdfast.values import RunNo
 
@@ -16,6 +16,7 @@ EVERY_RUN: Final = Wanted()
 class ListReads(Asking):
     run_counts = tuples("run_counts")
     pulse = tuples("pulse")
+    has_pulse = value("has_pulse", bool)
 
     async def list_runs(
         self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted = EVERY_RUN

@@ -133,6 +133,10 @@ class SqliteReads(Opening, OwnershipReads, FeedReads, WorkflowReads, WaitReads, 
         asked = {"tenant": tenant, "workflow": workflow, "first": first, "last": last, "width": width}
         return list(self._ask("pulse", asked))
 
+    async def has_pulse(self, first: int, last: int, is_by_minute: bool) -> bool:
+        """Whether runs were counted from the first minute to the last; of those by minute, if only these are meant."""
+        return bool(self._ask("has_pulse", (first, last, is_by_minute)).get)
+
     async def ids_like(self, tenant: str, part: str, limit: int) -> list[RunId]:
         """Runs by the beginning of their id, or, of the newest ones, by its end."""
         found = list(self._ask("ids_beginning", (tenant, part, limit)))

@@ -68,6 +68,13 @@ class PulseConformance:
         assert set(found) == before
         assert not await store.pulse(DEFAULT_TENANT, None, first + 1, first + 60, 1)
 
+    async def test_old_counts_are_found_by_minute_and_in_all(self, store: Store) -> None:
+        assert not await store.has_pulse(0, 2**40, False)
+        await commit(store, started(1))
+        assert await store.has_pulse(MINUTE, MINUTE + 1, False)
+        assert not await store.has_pulse(MINUTE + 1, 2**40, False)
+        assert await store.has_pulse(0, 2**40, True) is (MINUTE % 60 != 0)
+
     async def test_counts_outlive_their_runs_but_not_their_workflow(self, store: Store) -> None:
         await commit(store, started(1, 2, status="completed", owned=False, finished_at=T0))
         for no, left in ((1, True), (2, False)):

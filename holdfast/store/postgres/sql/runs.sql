@@ -99,6 +99,9 @@ SELECT coalesce(sum(t.runs), 0)::bigint FROM series s JOIN tally t ON t.series =
 SELECT s.workflow, t.status, sum(t.runs)::bigint FROM series s JOIN tally t ON t.series = s.no
  WHERE s.tenant = $1 GROUP BY s.workflow, t.status HAVING sum(t.runs) <> 0 ORDER BY s.workflow, t.status
 
+-- name: has_pulse
+SELECT EXISTS (SELECT 1 FROM pulse WHERE minute >= $1 AND minute < $2 AND (minute % 60 <> 0 OR NOT $3::boolean))
+
 -- name: pulse
 SELECT (minute - $3::bigint) / $5::bigint, beat, sum(runs)::bigint FROM pulse
  WHERE series IN (SELECT no FROM series WHERE tenant = $1 AND ($2::text IS NULL OR workflow = $2))

@@ -129,6 +129,10 @@ SELECT (minute - :first) / :width, beat, sum(runs) FROM pulse
    AND minute >= :first AND minute < :last
  GROUP BY 1, 2;
 
+-- name: has_pulse
+SELECT EXISTS (SELECT 1 FROM pulse
+                WHERE series IN (SELECT no FROM series) AND minute >= ?1 AND minute < ?2 AND (minute % 60 <> 0 OR NOT ?3));
+
 -- name: add_up_pulse
 -- The minutes of whole hours become one row at the first minute of their hour.
 INSERT INTO pulse (series, minute, beat, runs)

@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.errors import NodeIsOver
 from holdfast.store.ownership import Claim, Claimable, MailRow
 from holdfast.store.postgres.asking import Asking, rows, tuples, values
+from holdfast.store.postgres.node_clock import wall_ms
 from holdfast.store.records import RunRow
 from holdfast.values import Millis, RunNo
 
@@ -68,14 +69,14 @@ class OwnershipReads(Asking):
 
     async def renew(self) -> None:
         """Prolong the lease, where a third of it is over."""
-        sent, wall = time.monotonic(), time.time()
+        sent, wall = time.monotonic(), wall_ms()
         if sent - self._renewed < self.lease_ms / LEASE_MS * RENEW_SECONDS:
             return await self._check_alive()
         now = await self._value("renew", self.epoch, self.lease_ms)
         if now is None:
             raise NodeIsOver(TAKEN_OVER)
         self._lease_is_good(sent)
-        self.clock_ahead_ms = now - int((wall + (time.monotonic() - sent) / 2) * 1000)
+        self.clock_ahead_ms = now - wall - int((time.monotonic() - sent) * 500)  # the answer took half of it
 
     async def _check_alive(self) -> None:
         state = await self._first("is_alive", self.epoch)

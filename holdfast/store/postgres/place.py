@@ -11,7 +11,7 @@ import asyncpg  # type: ignore[import-untyped]  # it has no stubs
 
 from holdfast.errors import SchemaTooNew, SchemaTooOld, StoreUnavailable
 from holdfast.store.node_names import node_name
-from holdfast.store.statements import migrations
+from holdfast.store.statements import migrations, statements
 
 CONNECT_SECONDS: Final = 10.0
 VERSION_MIN: Final = 15
@@ -88,18 +88,14 @@ async def connect(address: Address, **settings: str) -> Any:
 
 async def examine(db: Any, address: Address) -> None:
     """Refuse a server that is too old, read-only, or set so that a commit may be lost."""
-    settings = dict(
-        await db.fetch(
-            "SELECT name, setting FROM pg_settings WHERE name IN ('server_version_num', 'fsync', 'synchronous_commit', "
-            "'full_page_writes', 'transaction_read_only')"
-        )
-    )
+    sql = statements("postgres")
+    settings = dict(await db.fetch(sql["settings"]))
     version = int(settings["server_version_num"]) // 10_000
     if version < VERSION_MIN:
         raise StoreUnavailable(
             f"{address.shown} is PostgreSQL {version}; Holdfast needs {VERSION_MIN} or later: upgrade the server"
         )
-    if await db.fetchval("SELECT pg_is_in_recovery()") or settings["transaction_read_only"] == "on":
+    if await db.fetchval(sql["is_standby"]) or settings["transaction_read_only"] == "on":
         raise StoreUnavailable(
             f"{address.shown} can only be read: give the address of the primary, or several hosts with target_session_attrs=read-write"
         )
@@ -122,7 +118,7 @@ async def migrate(db: Any, address: Address) -> None:
         if number > len(done):
             async with db.transaction():
                 await db.execute(script)
-                await db.execute("INSERT INTO migration (number, checksum) VALUES ($1, $2)", number, name)
+                await db.execute(statements("postgres")["add_migration"], number, name)
 
 
 def migrations_with_sums() -> list[tuple[int, str, str]]:
@@ -135,11 +131,8 @@ def migrations_with_sums() -> list[tuple[int, str, str]]:
 
 async def schema_of(db: Any, address: Address, *, needs_all: bool = False) -> list[int]:
     """The migrations that the database has. Refused if they are not those of this release."""
-    found = await db.fetch(
-        "SELECT c.relname FROM pg_class c WHERE c.relnamespace = current_schema()::regnamespace AND c.relkind IN ('r', 'p') "
-        "AND NOT EXISTS (SELECT 1 FROM pg_depend d WHERE d.objid = c.oid AND d.deptype = 'e') ORDER BY 1"
-    )
-    tables = [row[0] for row in found]
+    sql = statements("postgres")
+    tables = [row[0] for row in await db.fetch(sql["tables"])]
     known = migrations_with_sums()
     if "migration" not in tables or (tables and "journal" not in tables):
         if tables:
@@ -151,12 +144,9 @@ async def schema_of(db: Any, address: Address, *, needs_all: bool = False) -> li
             raise SchemaTooOld(
                 f"{address.shown} has no tables of Holdfast yet; holdfast run or up makes them"
             )
-        await db.execute(
-            "CREATE TABLE migration (number int PRIMARY KEY, checksum text NOT NULL, "
-            "applied_at timestamptz NOT NULL DEFAULT clock_timestamp())"
-        )
+        await db.execute(sql["make_migrations"])
         return []
-    rows = await db.fetch("SELECT number, checksum FROM migration ORDER BY number")
+    rows = await db.fetch(sql["applied_migrations"])
     if len(rows) > len(known):
         raise SchemaTooNew(
             f"{address.shown} was written by a newer release (schema {len(rows)}, this one knows {len(known)}); upgrade holdfast"

@@ -25,6 +25,7 @@ from holdfast.signing import new_key
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.postgres.asking import AWAY, READERS_MAX, meaning, with_limit
+from holdfast.store.postgres.node_clock import wall_ms
 from holdfast.store.postgres.ownership import TAKEN_OVER
 from holdfast.store.postgres.place import (
     CONNECT_SECONDS,
@@ -83,12 +84,12 @@ class PostgresStore(PostgresReads):
         try:
             self._db = await connect(self._address)
             await examine(self._db, self._address)
-            await self._db.execute("SELECT pg_advisory_lock($1)", MIGRATION_LOCK)
+            await self._db.execute(self._sql["lock_schema"], MIGRATION_LOCK)
             try:
                 await migrate(self._db, self._address)
                 await self._join()
             finally:
-                await self._db.execute("SELECT pg_advisory_unlock($1)", MIGRATION_LOCK)
+                await self._db.execute(self._sql["unlock_schema"], MIGRATION_LOCK)
             await self._open_readers()
             await self._listen()
         except (*AWAY, asyncpg.PostgresError) as error:
@@ -206,7 +207,7 @@ class PostgresStore(PostgresReads):
 
     def next_no(self) -> RunNo:
         """Numbers follow the time of creation, and no two nodes give out the same. No other node is asked."""
-        ms = int(time.time() * 1000) - FIRST_MS
+        ms = wall_ms() - FIRST_MS
         no = ms << (NODE_BITS + COUNTER_BITS) | self._number << COUNTER_BITS
         last = self._last_no
         if no <= last:  # within one millisecond, or the clock was set back

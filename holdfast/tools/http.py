@@ -16,12 +16,13 @@ import io
 import socket
 import textwrap
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 import msgspec
 
 from holdfast import limits
-from holdfast.threads import in_thread, start_threads_of_loop
+from holdfast.threads import in_pool, start_threads_of_loop
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard, Target, looked_up
@@ -140,9 +141,14 @@ _is_loaded = {"aiohttp": False}  # by this module
 
 
 async def _load_client() -> None:
-    """Import the client library in a thread: at the first request it takes 0.2 s, for which a server would not answer."""
+    """Import the client library in a thread: at the first request it takes 0.2 s, for which a server would not answer. Where no
+    thread can be started the request must not wait for one."""
     if not _is_loaded["aiohttp"]:
-        await in_thread(importlib.import_module, "aiohttp")
+        load = partial(importlib.import_module, "aiohttp")
+        try:
+            await in_pool(None, load, wait_secs=0)
+        except RuntimeError:
+            load()
         _is_loaded["aiohttp"] = True
 
 

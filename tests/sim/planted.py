@@ -179,7 +179,7 @@ BUGS: Final = (
     Bug("a parked run is not made due when its turn comes", "world-woven", "store/sqlite/keys.py",
         '        self._run("make_due", at, no)\n', ""),
     Bug("nobody looks for a parked run whose turn has come", "world-woven", "runtime/door.py",
-        "            if resident is None:\n                self.handler.is_due()\n            elif", "            if resident is None:\n                pass\n            elif"),
+        "            if resident is None:\n                self.handler.is_due()\n", "            if resident is None:\n"),
     Bug("a run that waits for a key is woken without asking", "world-woven", "runtime/ownership.py",
         " or run.waits_for_key():", ":"),
     Bug("a failure passes the key to everybody", "world-woven", "store/sqlite/keys.py",

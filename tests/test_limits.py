@@ -228,7 +228,7 @@ NAMING = {
     "Whole",
     "Work",
     "body",
-    "_page",
+    "page_size",
     "_too_many",
 }
 

@@ -48,6 +48,7 @@ _BLANKS = {
     re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"): "RUN",
     re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z?"): "DATE",
     re.compile(r"\b\d+(?:\.\d+)? ?(?:ms|s|min)\b(?: \d+ s\b)?"): "TIME",
+    re.compile(r"is cancelled$"): "is cancelling",  # how long it takes depends on the worker
     re.compile(r"(?<=\S) {2,}"): "  ",  # a column is as wide as its longest time
 }
 

@@ -286,7 +286,7 @@ async def test_a_start_under_its_key_is_answered_as_the_first_time_after_the_run
 async def test_two_keys_that_differ_are_refused(ask: Asker) -> None:
     body = {"workflow": "sum", "inputs": {"a": 1}, "request_id": "one"}
     answer = await ask("POST", "/api/v1/runs", body, headers={"Idempotency-Key": "two"})
-    assert (answer.status, answer.code) == (400, "invalid_request")
+    assert (answer.status, answer.code) == (422, "invalid_inputs")
 
 
 async def test_the_same_rerun_twice_makes_one_run(ask: Asker) -> None:

@@ -111,7 +111,9 @@ def test_every_answer_is_one_that_the_document_knows(
     def every_case(case: Any) -> None:
         _use_what_is_there(case, server)
         answer = case.call(base_url=server.address, session=session, timeout=TIMEOUT_SECS)
-        case.validate_response(answer, checks=checks)
+        # too long a text may make too long a body, and that is a refusal too
+        is_refused = answer.status_code == 413 and negative_data_rejection in checks
+        case.validate_response(answer, checks=[*CHECKS] if is_refused else checks)
         if mode is GenerationMode.POSITIVE and route.path.startswith(STRICT):
             # 400 says that a request does not fit the document; what fits and cannot be used is 422
             assert answer.status_code != 400, (case.as_curl_command(), answer.text)

@@ -93,9 +93,20 @@ async def test_what_is_no_cursor_of_a_page_of_workers_is_refused(ask: Asker) -> 
         {"id": "", "services": ["s"], "kind": "pull"},
         {"id": "w", "services": [], "kind": "pull"},
         {"id": "w", "services": ["s"], "kind": "other"},
+        {"id": "w", "services": ["s"], "kind": "pull", "more": 1},
+    ],
+)
+async def test_a_registration_of_another_form_is_refused(ask: Asker, body: dict[str, Any]) -> None:
+    answer = await ask("POST", "/api/v1/workers", body)
+    assert (answer.status, answer.code) == (400, "invalid_request")
+    assert (await ask("GET", "/api/v1/workers")).body["items"] == []
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
         {"id": "w", "services": ["s"], "kind": "http"},
         {"id": "w", "services": ["s"], "kind": "http", "url": "nonsense"},
-        {"id": "w", "services": ["s"], "kind": "pull", "more": 1},
         {"id": "w", "services": ["s\x00"], "kind": "pull"},
         {"id": "w", "services": ["s", "a\nb"], "kind": "pull"},
         {"id": "w", "services": [{"name": "a\u202eb"}], "kind": "pull"},
@@ -105,7 +116,7 @@ async def test_what_is_no_cursor_of_a_page_of_workers_is_refused(ask: Asker) -> 
 )
 async def test_a_registration_that_makes_no_sense_is_refused(ask: Asker, body: dict[str, Any]) -> None:
     answer = await ask("POST", "/api/v1/workers", body)
-    assert (answer.status, answer.code) == (400, "invalid_request")
+    assert (answer.status, answer.code) == (422, "invalid_inputs")
     assert (await ask("GET", "/api/v1/workers")).body["items"] == []
 
 

@@ -130,7 +130,7 @@ def wait_is_over(draft: Draft, path: str) -> None:
 
 
 def _missing(node: Node, wait: Wait) -> str:
-    """What did not arrive; whoever reads the error wants to know what to send."""
+    """Name the signals that did not arrive, so that the reader of the error knows what to send."""
     if not isinstance(node, Signal):
         return "its condition was not met"
     names = [name for name in decode(wait.detail)["names"] if name not in wait.got]

@@ -187,7 +187,7 @@ class Ownership(Service):
                 break
             taken += 1
             if claim.no in self._door.residents:
-                continue  # a request has taken it up: it is claimed no more once its row is durable, so the next look finds others
+                continue  # a request has taken it up; once its row is durable it is not claimed again, and the next claim returns other runs
             resident = await self.adopt(claim.no, claim=claim, restarted=True)
             if resident is None or resident.run.over:
                 self._not_adopted.add(claim.no)

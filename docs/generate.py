@@ -10,10 +10,12 @@ from __future__ import annotations
 import asyncio
 import importlib
 import inspect
+import os
 import re
 import tempfile
 import tomllib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -239,6 +241,25 @@ def _only_for() -> str:
 
 
 def cli() -> str:
+    with _as_wide_as_a_file():
+        return _cli()
+
+
+@contextmanager
+def _as_wide_as_a_file() -> Iterator[None]:
+    """Help is as wide as the terminal, and the page must not depend on it."""
+    before = os.environ.get("COLUMNS")
+    os.environ["COLUMNS"] = str(help.WIDTH)
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ["COLUMNS"]
+        else:
+            os.environ["COLUMNS"] = before
+
+
+def _cli() -> str:
     parts = ["# The command line\n", f"```text\n{help.of_everything()}```\n"]
     for command in commands.COMMANDS.values():
         parts += [f"## holdfast {command.name}\n", f"```text\n{help.of(command)}```\n"]

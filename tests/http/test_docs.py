@@ -123,4 +123,5 @@ async def test_the_example_of_the_document_works_on_an_empty_server(ask: Asker, 
     made = document(ROUTES)["paths"][route.path][route.method.lower()]
     example = made["requestBody"]["content"]["application/json"]["example"]
     answer = await ask(route.method, route.path, example)
-    assert answer.status == 200, answer.body
+    # 202: a run that was started without waiting may still be under way.
+    assert answer.status in {200, 202}, answer.body

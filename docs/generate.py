@@ -61,7 +61,6 @@ OTHER_MEDIA: Final = {
 # ------------------------------------------------------------------------------------------ texts that are not in the code
 
 WORDS: Final = tomllib.loads((Path(__file__).parent / "words.toml").read_text("utf-8"))
-OUTPUTS: Final[dict[str, str]] = WORDS["outputs"]
 RESULTS: Final[dict[str, str]] = WORDS["results"]
 PROBLEMS: Final[dict[str, str]] = WORDS["problems"]
 ERROR_KINDS: Final[dict[str, str]] = WORDS["error_kinds"]
@@ -751,7 +750,7 @@ def _kind(name: str, kind: Kind) -> str:
         _inner(kind.keys),
         either if kind.one_of else "",
         also,
-        f"Output: {OUTPUTS[name]}\n",
+        f"Output: {kind.output}\n",
     ]
     return "\n".join(part for part in parts if part)
 

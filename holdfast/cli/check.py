@@ -29,7 +29,7 @@ from holdfast.spec.schedule import holds_schedules, is_schedule_file, schedules_
 from holdfast.spec.schedule_check import check_together
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.skill import skill_from_file
-from holdfast.spec.steps import Body, PollBody, ToolBody
+from holdfast.spec.step_kinds import KINDS
 
 TOOLS_NAMED_MAX: Final = 10  # in a hint
 
@@ -138,15 +138,13 @@ def _tools_called(spec: Definition) -> Iterator[tuple[Where, str, str]]:
             if node.kind == "local" and node.service is not None:
                 yield (*at, "service"), f"node {quoted(node.key)}", node.service
         return
-    for at, step in steps.placed(spec.steps, ("steps",)):
-        tool = step.body.tool if isinstance(step.body, ToolBody) else _polled(step.body)
-        if tool is not None:
-            yield (*at, "tool"), f"step {quoted(step.id)}", tool
-
-
-def _polled(body: Body) -> str | None:
-    """The tool that a poll calls. One with `dcc` is called on a server, and is not known here."""
-    return body.tool if isinstance(body, PollBody) and body.dcc is None else None
+    for at, step in steps.every_step(spec):
+        who = f"step {quoted(step.id)}"
+        for kind, name in KINDS[step.kind].calls(step.body):
+            if kind == "tool":
+                yield (*at, "tool"), who, name
+        if step.compensate is not None and step.compensate.tool is not None:
+            yield (*at, "compensate", "tool"), f"{who}: compensate", step.compensate.tool
 
 
 def _print(found: Checked) -> bool:

@@ -6,7 +6,7 @@ Knows which names are visible in a scope. Does not know how an expression is eva
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any, assert_never
+from typing import Any
 
 import msgspec
 
@@ -18,20 +18,12 @@ from holdfast.plan.graph import (
 from holdfast.spec.condition import paths_in
 from holdfast.spec.expr import JsonPath, Member, Ref, Text, compiled, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.scope import Scope
+from holdfast.spec.step_kinds import KINDS
 from holdfast.spec.steps import (
-    ApproveBody,
     Block,
-    BranchBody,
     Condition,
     ForeachBody,
-    NestedBody,
     ParallelBody,
-    PollBody,
-    RemoteBody,
-    ServiceBody,
-    TimerBody,
-    ToolBody,
-    WaitEventBody,
     WorkflowStep,
     blocks,
     bodies,
@@ -107,9 +99,7 @@ def is_joined(step: WorkflowStep) -> bool:
 
 def paths_of(step: WorkflowStep) -> Iterator[str]:
     """Return all JSONPaths of a step that refer to values of the run."""
-    if isinstance(step.body, ForeachBody):
-        yield step.body.items
-    for condition in (step.when, step.body.on if isinstance(step.body, BranchBody) else None):
+    for condition in (step.when, *KINDS[step.kind].values(step.body, "paths").values()):
         if isinstance(condition, str):
             yield condition
         elif condition is not None:
@@ -118,23 +108,8 @@ def paths_of(step: WorkflowStep) -> Iterator[str]:
 
 def templates_of(step: WorkflowStep) -> list[Any]:
     """Return all templates of a step."""
-    match step.body:
-        case ToolBody(args=given) | RemoteBody(args=given) | NestedBody(inputs=given):
-            return [given, step.policy.idempotency_key]
-        case TimerBody(delay_ms, until):
-            return [delay_ms, until]
-        case WaitEventBody(signal_key, any_of, all_of, correlation):
-            return [signal_key, any_of, all_of, correlation]
-        case ApproveBody(prompt):
-            return [prompt]
-        case PollBody(args=args, input=given, params=params):
-            return [args, given, params, step.policy.idempotency_key]
-        case ServiceBody(input=given, params=params):
-            return [given, params, step.policy.idempotency_key]
-        case ForeachBody() | ParallelBody() | BranchBody():
-            return []  # only paths, and steps with templates of their own
-        case _:
-            assert_never(step.body)
+    own = KINDS[step.kind].values(step.body, "templates", "arguments")
+    return [*own.values(), step.policy.idempotency_key]
 
 
 def undo_templates_of(step: WorkflowStep) -> list[Any]:

@@ -23,13 +23,14 @@ from holdfast.spec.flow_nodes import FlowNode, placed
 from holdfast.spec.patch import Patch, put
 from holdfast.spec.problems import Report, did_you_mean, one_of, quoted
 from holdfast.spec.repairs import unique
-from holdfast.spec.steps import ApproveBody, WorkflowStep
+from holdfast.spec.steps import WorkflowStep
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.values import join, segment
 from holdfast.views.outline import (
     AnnotationsOf,
     CallOf,
     Where,
+    asks_person,
     calls_in,
     named_workflow,
     step_paths,
@@ -185,7 +186,7 @@ def _of_list(
         for block in steps.blocks(step):
             inside = prefix if block.role else f"{path}[{block.number}]" if block.indexed else path
             yield from _of_list(block.steps, inside, (*place, *block.key), block.first, uses, outermost)
-        if isinstance(step.body, ApproveBody) and step.when is None and step.on_error is None:
+        if asks_person(step) and step.when is None and step.on_error is None:
             return
 
 

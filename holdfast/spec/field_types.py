@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 
 import msgspec
 
@@ -33,12 +33,18 @@ class Shape(Protocol):
         """The same as JSON Schema."""
 
 
+# What the value of a key refers to: nothing; the values of the run, in templates; the same and secrets, in the arguments
+# of a call; or the values of the run, in JSONPaths and comparisons of them.
+Holds = Literal["data", "templates", "arguments", "paths"]
+
+
 class Key(NamedTuple):
     """A key of the notation. `says` is the sentence that an editor shows beside it."""
 
     shape: Shape
     says: str
     required: bool = False
+    holds: Holds = "data"
 
 
 Table = Mapping[str, Key]

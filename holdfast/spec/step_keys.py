@@ -218,9 +218,11 @@ def _only_its_own(fields: Fields, call: Compensation) -> None:
             fields.report.add("exclusive_keys", at, message, "remove it", of_key=True, patch=drop(at))
 
 
-ARGS: Final = Key(Arguments(), "The arguments, with placeholders such as {{ inputs.name }}.")
-INPUT: Final = Key(Anything(), "The input of the service, with placeholders.")
-PARAMS: Final = Key(Arguments(), "The parameters of the service, with placeholders.")
+ARGS: Final = Key(
+    Arguments(), "The arguments, with placeholders such as {{ inputs.name }}.", holds="arguments"
+)
+INPUT: Final = Key(Anything(), "The input of the service, with placeholders.", holds="arguments")
+PARAMS: Final = Key(Arguments(), "The parameters of the service, with placeholders.", holds="arguments")
 CALL_KEYS: Final[dict[str, Key]] = {
     "compensate": Key(
         Nested(

@@ -1,16 +1,18 @@
-"""The kinds of steps: one entry for each, with its keys, and which keys tell a kind."""
+"""The kinds of steps: one description for each, with its keys, and which keys tell a kind."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
+from holdfast.spec.condition import condition_data
 from holdfast.spec.field_types import (
     Anything,
     Choice,
     Flag,
+    Holds,
     Key,
     Mapped,
     Nested,
@@ -21,6 +23,7 @@ from holdfast.spec.field_types import (
     Texts,
     Time,
     Whole,
+    fields_of,
     required_in,
 )
 from holdfast.spec.patch import drop
@@ -54,6 +57,7 @@ from holdfast.spec.steps import (
     ToolBody,
     WaitEventBody,
 )
+from holdfast.values import canonical
 
 
 def _quorum_can_be_met(fields: Fields, quorum: Quorum) -> None:
@@ -79,13 +83,28 @@ _ON_ANY_FAIL: Final = Key(
 _WAIT: Final = Key(Seconds(), "How long to wait.")
 
 
-class Kind(NamedTuple):
-    """The keys that a kind of step accepts: its own, and the common ones that apply to it.
+CallKind = Literal["tool", "remote", "service"]
+Target = tuple[CallKind, str]  # `server/tool` is the name of a remote one
 
-    Of the keys in `one_of` at most one may be present, and exactly one if `one_of_is_required`.
+
+def _no_calls(body: Any) -> tuple[Target, ...]:
+    return ()
+
+
+def _no_subject(body: Any) -> str:
+    return ""
+
+
+class Kind(NamedTuple):
+    """The description of a kind of step, which checks, plans, views and the reference page read.
+
+    `keys` are its own keys, and `common` names those of all steps that apply to it. Of the keys in `one_of` at most one may be
+    present, and exactly one if `one_of_is_required`. `calls` returns what a step calls, and `subject` what it waits for or
+    works on, for outlines.
     """
 
     says: str
+    output: str
     record: type[msgspec.Struct]
     keys: Table
     common: frozenset[str] = frozenset()
@@ -93,6 +112,14 @@ class Kind(NamedTuple):
     one_of_is_required: bool = True
     arrange: Callable[[dict[str, Any]], Mapping[str, Any]] = dict  # keys as written → fields of the record
     rule: Callable[[Fields, Any], None] | None = None
+    calls: Callable[[Any], tuple[Target, ...]] = _no_calls
+    subject: Callable[[Any], str] = _no_subject
+    asks_person: bool = False
+
+    def values(self, body: msgspec.Struct, *holds: Holds) -> dict[str, Any]:
+        """The values of the keys that hold one of these things, by key."""
+        names = {key: name for name, key, _ in fields_of(type(body))}
+        return {key: getattr(body, names[key]) for key, rule in self.keys.items() if rule.holds in holds}
 
     def is_identified_by(self, keys: Collection[str]) -> bool:
         """Whether these keys clearly identify this kind."""
@@ -112,18 +139,53 @@ def _with_branches(found: dict[str, Any]) -> dict[str, Any]:
     return found | {"branches": tuple((step,) for step in steps or ())}
 
 
+def _tool_called(body: ToolBody) -> tuple[Target, ...]:
+    return (("remote" if "/" in body.tool else "tool", body.tool),)
+
+
+def _remote_called(body: RemoteBody) -> tuple[Target, ...]:
+    return (("remote", f"{body.dcc}/{body.tool}"),)
+
+
+def _service_called(body: ServiceBody) -> tuple[Target, ...]:
+    return (("service", body.service),)
+
+
+def _polled(body: PollBody) -> tuple[Target, ...]:
+    if body.service is not None:
+        return (("service", body.service),)
+    if body.tool is None:
+        return ()
+    return (("remote", f"{body.dcc}/{body.tool}"),) if body.dcc else (("tool", body.tool),)
+
+
+def _question(body: BranchBody) -> str:
+    return body.on if isinstance(body.on, str) else canonical(condition_data(body.on)).decode()
+
+
+def _moment(body: TimerBody) -> str:
+    return str(body.until if body.delay_ms is None else f"{body.delay_ms} ms")
+
+
+def _signals(body: WaitEventBody) -> str:
+    return ", ".join([body.signal_key] if body.signal_key else body.any_ or body.all_ or ())
+
+
 _CALL: Final = frozenset({*POLICY_KEYS, *ANSWER_KEYS, *CALL_KEYS})
 _CONTAINER: Final = frozenset({"timeout_secs", "retry"})  # the defaults of the call steps inside
 
 KINDS: Final[dict[str, Kind]] = {
     "tool": Kind(
         "Calls a tool.",
+        "The return value of the tool.",
         ToolBody,
         {"tool": Key(TOOL, "The name of the tool.", required=True), "args": ARGS},
         _CALL,
+        calls=_tool_called,
     ),
     "tool_remote": Kind(
         "Calls a tool on another server.",
+        "The return value of the tool.",
         RemoteBody,
         {
             "dcc": Key(NAME, "The name of the server, from the settings."),
@@ -134,9 +196,11 @@ KINDS: Final[dict[str, Kind]] = {
         _CALL,
         one_of=("dcc", "server"),
         arrange=_with_dcc,
+        calls=_remote_called,
     ),
     "service": Kind(
         "Calls a service that workers provide.",
+        "The result that the worker returned.",
         ServiceBody,
         {
             "service": Key(NAME, "The name of the service.", required=True),
@@ -150,12 +214,14 @@ KINDS: Final[dict[str, Kind]] = {
             "weighted_by_load": Key(Flag(), "Whether the least busy worker is tried first."),
         },
         _CALL,
+        calls=_service_called,
     ),
     "foreach": Kind(
         "Runs steps for each item of a list.",
+        '`{"iterations": [{step id: output}, …]}` in the order of the items; with `on_any_fail: continue` a failed iteration is `{"error": …}`. With `collect: none`: `{"count", "failed"}`.',
         ForeachBody,
         {
-            "items": Key(PATH, "The list, as a JSONPath: $.list.files", required=True),
+            "items": Key(PATH, "The list, as a JSONPath: $.list.files", required=True, holds="paths"),
             "as": Key(Text(), "The name of the item inside the loop; `item` always works too."),
             "steps": _STEPS_OF_BODY,
             "concurrency": Key(
@@ -165,9 +231,11 @@ KINDS: Final[dict[str, Kind]] = {
             "collect": Key(Choice(("outputs", "none")), "Whether outputs are kept, or only counted."),
         },
         _CONTAINER,
+        subject=lambda body: body.items,
     ),
     "parallel": Kind(
         "Runs several branches at the same time.",
+        '`{"branch_results": ["completed" or "failed", …], "branches": [{"status", "error", "steps": {id: output}}, …]}`',
         ParallelBody,
         {
             "steps": Key(Steps(), "The branches, one step each."),
@@ -181,30 +249,36 @@ KINDS: Final[dict[str, Kind]] = {
     ),
     "branch": Kind(
         "Runs one of two lists of steps.",
+        '`{"condition", "taken"}`: the value of the condition, and `then` or `else`.',
         BranchBody,
         {
             "on": Key(
                 Condition(),
                 "The condition: a JSONPath such as $.check.passed, or a comparison such as {gt: [$.inputs.total, 100]}.",
                 required=True,
+                holds="paths",
             ),
             "then": Key(Steps(), "The steps to run if the condition is true: not null, false, 0 or empty."),
             "else": Key(Steps(), "The steps to run otherwise."),
         },
+        subject=_question,
     ),
     "workflow": Kind(
         "Runs another workflow inside this one.",
+        "The output of the inner workflow: its `output`, or the output of each of its steps by id.",
         NestedBody,
         {
             "workflow": Key(NAME, "The name of the workflow.", required=True),
-            "inputs": Key(Mapped(), "Its inputs, with placeholders."),
+            "inputs": Key(Mapped(), "Its inputs, with placeholders.", holds="templates"),
         },
+        subject=lambda body: body.workflow,
     ),
     "approve": Kind(
         "Waits until a person approves or denies.",
+        '`{"approved", "reason", "by", "form"}`',
         ApproveBody,
         {
-            "prompt": Key(Text(), "The question, with placeholders."),
+            "prompt": Key(Text(), "The question, with placeholders.", holds="templates"),
             "timeout_secs": _WAIT,
             "form": Key(Mapped(), "The JSON Schema of the form that the approver fills in."),
             "quorum": Key(
@@ -233,35 +307,47 @@ KINDS: Final[dict[str, Kind]] = {
                 "Who may also answer if no decision is made in time.",
             ),
         },
+        subject=lambda body: body.prompt,
+        asks_person=True,
     ),
     "timer": Kind(
         "Waits for a duration, or until a point in time.",
+        '`{"fired_at"}`',
         TimerBody,
         {
-            "delay_ms": Key(Time(DELAY_MS_MAX), "How long to wait: milliseconds, or a template."),
+            "delay_ms": Key(
+                Time(DELAY_MS_MAX), "How long to wait: milliseconds, or a template.", holds="templates"
+            ),
             "until": Key(
                 Time(2**53),
                 "The time to wait for: 2026-01-31T09:00:00Z, a number since 1970, or a template.",
+                holds="templates",
             ),
         },
         one_of=("delay_ms", "until"),
+        subject=_moment,
     ),
     "wait_event": Kind(
         "Waits for signals.",
+        "The value of the signal, or `{key: value}` for `any` and `all`.",
         WaitEventBody,
         {
-            "signal_key": Key(Text(), "The name of the signal; the output is its value."),
-            "any": Key(Texts("signal"), "Signals of which one is sufficient."),
-            "all": Key(Texts("signal"), "Signals that must all arrive."),
+            "signal_key": Key(Text(), "The name of the signal; the output is its value.", holds="templates"),
+            "any": Key(Texts("signal"), "Signals of which one is sufficient.", holds="templates"),
+            "all": Key(Texts("signal"), "Signals that must all arrive.", holds="templates"),
             "correlation": Key(
-                Anything(), "The correlation value that the signal must have, with placeholders."
+                Anything(),
+                "The correlation value that the signal must have, with placeholders.",
+                holds="templates",
             ),
             "timeout_secs": _WAIT,
         },
         one_of=("signal_key", "any", "all"),
+        subject=_signals,
     ),
     "poll": Kind(
         "Repeats a call until a condition on its response is true.",
+        "The last response.",
         PollBody,
         {
             "tool": Key(TOOL, "The name of the tool to call."),
@@ -279,6 +365,7 @@ KINDS: Final[dict[str, Kind]] = {
         frozenset({"retry", "on_crash", "on_no_worker", "result"}),
         one_of=("tool", "service"),
         rule=first_poll_is_soonest,
+        calls=_polled,
     ),
 }
 

@@ -10,36 +10,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from itertools import pairwise
-from typing import Any, Literal, NamedTuple, assert_never
+from typing import Any, NamedTuple
 
 import msgspec
 
 from holdfast.plan.compile import Resolved
 from holdfast.plan.graph import COMPENSATE
 from holdfast.spec import steps
-from holdfast.spec.condition import condition_data
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, END, FlowNode, Graph, NodeCompensation
 from holdfast.spec.notation import Definition
 from holdfast.spec.read import pointer_to
-from holdfast.spec.steps import (
-    ApproveBody,
-    BranchBody,
-    ForeachBody,
-    NestedBody,
-    ParallelBody,
-    PollBody,
-    RemoteBody,
-    ServiceBody,
-    TimerBody,
-    ToolBody,
-    WaitEventBody,
-    WorkflowStep,
-)
+from holdfast.spec.step_kinds import KINDS, CallKind, Target
+from holdfast.spec.steps import NestedBody, WorkflowStep
 from holdfast.tools.annotations import Annotations
 from holdfast.values import canonical, join, segment, sha256
 
-CallKind = Literal["tool", "remote", "service"]
 AnnotationsOf = Callable[
     [str], Annotations | None
 ]  # of a tool, by its name or server/name; None if it is not known here
@@ -117,14 +103,14 @@ def outline_of(whole: Resolved, annotations_of: AnnotationsOf) -> Outline:
         tools=tools,
         workflows=sorted(_workflows(whole)),
         destructive=any(use.destructive for use in tools),
-        approvals=[path for path, step in step_paths(whole.spec) if step.kind in ("approve", "approval")],
+        approvals=[path for path, step in step_paths(whole.spec) if asks_person(step.what)],
         handlers=_handler_blocks(whole),
     )
 
 
 def tools_of(whole: Resolved, annotations_of: AnnotationsOf) -> list[ToolUse]:
     """The tools and services that are called, in the order of the first step that calls each."""
-    found: dict[tuple[CallKind, str], list[str]] = {}
+    found: dict[Target, list[str]] = {}
     for call in calls_in(whole):
         found.setdefault((call.kind, call.target), []).append(call.path)
     return [_use(kind, name, paths, annotations_of) for (kind, name), paths in found.items()]
@@ -205,31 +191,16 @@ def _of_graph(graph: Graph, prefix: str, at: Where) -> Iterable[tuple[str, _Step
             yield from _of_graph(node.subflow, path, (*place, "subflow"))
 
 
-def targets_of(what: WorkflowStep | FlowNode) -> Iterable[tuple[CallKind, str]]:
-    if isinstance(what, FlowNode):
-        yield from _targets_of_node(what)
-        return
-    match what.body:
-        case ToolBody(tool):
-            yield "remote" if "/" in tool else "tool", tool
-        case RemoteBody(dcc, tool):
-            yield "remote", f"{dcc}/{tool}"
-        case ServiceBody(service):
-            yield "service", service
-        case PollBody() as poll if poll.service is not None:
-            yield "service", poll.service
-        case PollBody() as poll if poll.tool is not None:
-            yield ("remote", f"{poll.dcc}/{poll.tool}") if poll.dcc else ("tool", poll.tool)
-        case (
-            PollBody() | ForeachBody() | ParallelBody() | BranchBody() | NestedBody() | ApproveBody()
-            | TimerBody() | WaitEventBody()
-        ):  # fmt: skip
-            pass
-        case _:
-            assert_never(what.body)
+def targets_of(what: WorkflowStep | FlowNode) -> Iterable[Target]:
+    """What a step calls."""
+    return _targets_of_node(what) if isinstance(what, FlowNode) else KINDS[what.kind].calls(what.body)
 
 
-def undone_by(what: WorkflowStep | FlowNode) -> Iterable[tuple[CallKind, str]]:
+def asks_person(what: WorkflowStep | FlowNode) -> bool:
+    return what.kind == "approval" if isinstance(what, FlowNode) else KINDS[what.kind].asks_person
+
+
+def undone_by(what: WorkflowStep | FlowNode) -> Iterable[Target]:
     """What a compensation calls."""
     undo = what.compensate
     if isinstance(undo, NodeCompensation):
@@ -240,7 +211,7 @@ def undone_by(what: WorkflowStep | FlowNode) -> Iterable[tuple[CallKind, str]]:
         yield "remote" if "/" in undo.tool else "tool", undo.tool
 
 
-def _targets_of_node(node: FlowNode) -> Iterable[tuple[CallKind, str]]:
+def _targets_of_node(node: FlowNode) -> Iterable[Target]:
     if node.kind == "local" and node.service is not None:
         yield "tool", node.service
     elif node.service is not None:
@@ -337,27 +308,10 @@ def _nested_blocks(name: str | None, uses: Mapping[str, Resolved]) -> list[Block
 
 
 def _does(step: WorkflowStep) -> str:
-    """What a step calls, or waits for, in a word."""
-    called = [target for _, target in targets_of(step)]
-    if called:
-        return called[0]
-    match step.body:
-        case NestedBody(workflow):
-            return workflow
-        case ForeachBody(items):
-            return items
-        case BranchBody(on):
-            return on if isinstance(on, str) else canonical(condition_data(on)).decode()
-        case ApproveBody(prompt=prompt):
-            return prompt or ""
-        case TimerBody(delay_ms, until):
-            return str(until if delay_ms is None else f"{delay_ms} ms")
-        case WaitEventBody() as wait:
-            return ", ".join([wait.signal_key] if wait.signal_key else wait.any_ or wait.all_ or ())
-        case ParallelBody() | ToolBody() | RemoteBody() | ServiceBody() | PollBody():
-            return ""
-        case _:
-            assert_never(step.body)
+    """What a step calls, waits for or works on, in a word."""
+    kind = KINDS[step.kind]
+    called = [target for _, target in kind.calls(step.body)]
+    return called[0] if called else kind.subject(step.body)
 
 
 def _does_node(node: FlowNode) -> str:

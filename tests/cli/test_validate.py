@@ -66,6 +66,22 @@ def test_with_tools_every_tool_that_is_not_there_is_a_problem(cli: Cli) -> None:
     assert 'step "worse": unknown tool "zzzzzz"\n    hint: the tools are add, ' in done.stdout
 
 
+HANDLED = """\
+name: w
+steps:
+  - {id: a, tool: note, args: {text: x}, compensate: {tool: ntoe}}
+finally:
+  - {id: last, tool: zzzzzz}
+"""
+
+
+def test_unknown_tools_of_compensations_and_final_steps_are_reported(cli: Cli) -> None:
+    cli.write("handled.yaml", HANDLED)
+    said = cli.run("validate", "handled.yaml", "--tools", "tools").stdout
+    assert 'step "a": compensate: unknown tool "ntoe"' in said
+    assert 'step "last": unknown tool "zzzzzz"' in said
+
+
 def test_an_unknown_tool_is_reported_beside_mistakes_of_shape(cli: Cli) -> None:
     flow = cli.flow("- {id: a, tool: ntoe, args: {text: x}}\n- {id: b, tool: note, argz: {text: x}}")
     said = cli.run("validate", flow, "--tools", "tools").stdout

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast import limits
-from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound, Unavailable
+from holdfast.errors import HoldfastError, InvalidInputs, LimitExceeded, NotFound
+from holdfast.runtime.again import Again
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.rights import Rights
@@ -62,33 +63,23 @@ class ApiKeys:
         self._rows: dict[tuple[str, str], ApiKey] = {}  # by tenant and id, in the order of creation
         self._by_hash: dict[str, ApiKey] = {}  # valid keys by the hash of their secret
         self._writing: set[asyncio.Task[None]] = set()
-        self._looking: asyncio.Task[None] | None = None
+        self._reading = Again(self._read, "the keys")
 
     async def load(self) -> None:
         """Read every key of the file, once, after the store was opened."""
-        for row in await self._store.api_keys():
-            self._keep(row)
-        if self._store.look_every is not None:
-            self._looking = asyncio.get_running_loop().create_task(self._look(self._store.look_every))
+        await self._read()
+        self._store.on_change("keys", self._reading.ask)
 
-    async def _look(self, seconds: float) -> None:
+    async def _read(self) -> None:
         """Other nodes make and revoke keys too."""
-        while True:
-            await asyncio.sleep(seconds)
-            try:
-                found = await self._store.api_keys()
-            except Unavailable as error:
-                log.warning("the keys cannot be read now, and stay as they are: %s", error)
-                continue
-            for row in found:
-                known = self._rows.get((row.tenant, row.id))
-                if known is None or known.revoked_at is None and row.revoked_at is not None:
-                    self._keep(row)
+        for row in await self._store.api_keys():
+            known = self._rows.get((row.tenant, row.id))
+            if known is None or known.revoked_at is None and row.revoked_at is not None:
+                self._keep(row)
 
     async def close(self) -> None:
         """Wait for writes in progress before the store is closed."""
-        if self._looking is not None:
-            self._looking.cancel()
+        self._reading.close()
         await asyncio.gather(*self._writing)
 
     @property

@@ -42,7 +42,7 @@ from holdfast.runtime.effects import Effects
 from holdfast.runtime.engine import Engine, Parts
 from holdfast.runtime.fatal_runs import FatalRuns, mark_beside
 from holdfast.runtime.gate import Gate
-from holdfast.runtime.nodes import Nodes
+from holdfast.runtime.nodes import Left, Nodes
 from holdfast.runtime.options import Options
 from holdfast.runtime.ownership import Ownership
 from holdfast.runtime.planning import Planning
@@ -267,8 +267,11 @@ def parts_of(
     schedules.watchers.append(kinds)
     wakes = _wakes(core, polling, outbox)
     supplies = Supplies(core.ownership, core.workers)
-    looks = (wakes.fill, supplies.look, core.feed.look, fires.query, outbox.query)
-    nodes = Nodes(store, core.committer, door, runs, core.ownership, core.waiters, looks)
+    left = Left(wakes.fill, fires.query, outbox.query, core.feed.look, kinds.waiting.look_again)
+    nodes = Nodes(store, core.committer, door, runs, core.ownership, core.waiters, clock, left)
+    store.on_change("needs", supplies.look)
+    store.on_change("schedules", kinds.look_again)
+    store.on_change("schedules", fires.query)
     upkeep = _upkeep(core)
     return Parts(
         store=store,

@@ -1,10 +1,10 @@
 """Other nodes on the same database: their expired leases, and their mail to runs of this node.
 
-    every `store.look_every` seconds, or on a hint: renew our lease ─► declare expired leases ─► take mail ─► claim runs, and
-                                                    continue those that lack a tool which is registered here
-                                                    ─► wake readers and callers that wait for runs of other nodes
+    every `store.look_every` seconds, or on a hint: one look at the store, which also renews our lease. If it finds any:
+        expired leases ─► declare them · mail ─► take it · runs that are left or due ─► claim them · schedules, callbacks ─► send
+    and wake readers and callers that wait for runs of other nodes
 
-Mail to their runs is posted by runs.py. A database that one process locks has no other nodes (`look_every` is None): nothing is looked at, and no mail is posted.
+What other nodes change of what is kept in memory here is reported by the store (`Store.on_change`). Mail to their runs is posted by runs.py. A database that one process locks has no other nodes (`look_every` is None): nothing is looked at, and no mail is posted.
 Does not know what an event means.
 """
 
@@ -12,12 +12,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.engine.codec import decode_row
 from holdfast.errors import NodeIsOver, Unavailable
+from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.door import Door
 from holdfast.runtime.ownership import Ownership
@@ -32,6 +33,17 @@ log = logging.getLogger("holdfast")
 MAIL_MAX: Final = 500  # events taken before the next look
 
 
+class Left(NamedTuple):
+    """What is called when other nodes have left something in the store: runs, schedules or callbacks that are due, rows for the
+    readers of journals. `node_is_gone` is called in addition when a node has died."""
+
+    runs: Callable[[], None]
+    schedules: Callable[[], None]
+    deliveries: Callable[[], None]
+    readers: Callable[[], None]
+    node_is_gone: Callable[[], None]
+
+
 class Nodes(Service):
     def __init__(
         self,
@@ -41,11 +53,11 @@ class Nodes(Service):
         runs: Runs,
         ownership: Ownership,
         waiters: Waiters,
-        looks: Sequence[Callable[[], None]],
+        clock: Clock,
+        left: Left,
     ) -> None:
-        """`looks` are begun with each look: other nodes may have left something for them in the store."""
         self._store, self._committer, self._door, self._runs = store, committer, door, runs
-        self._ownership, self._waiters, self._looks = ownership, waiters, looks
+        self._ownership, self._waiters, self._clock, self._left = ownership, waiters, clock, left
         self._hint = asyncio.Event()
         self._looking: asyncio.Task[None] | None = None
 
@@ -68,17 +80,29 @@ class Nodes(Service):
                 await asyncio.wait_for(self._hint.wait(), seconds)
             self._hint.clear()
             try:
-                await self._store.renew()
-                await self._store.declare()
-                await self.take_mail()
-                self._ownership.look_again()
-                for look in self._looks:
-                    look()
-                await self._waiters.look()
+                await self._look_once()
             except NodeIsOver as error:
                 return self._committer.end(error)
             except Unavailable as error:
                 log.warning("other nodes cannot be looked at now: %s", error)
+
+    async def _look_once(self) -> None:
+        found = await self._store.look(self._clock.now())
+        if found.has_expired:
+            await self._store.declare()
+        if found.has_mail:
+            await self.take_mail()
+        if found.has_left or found.has_expired:
+            self._ownership.look_again()
+            self._left.node_is_gone()
+        if found.has_left or found.has_expired or found.has_due:
+            self._left.runs()
+        if found.has_due_schedules:
+            self._left.schedules()
+        if found.has_due_deliveries:
+            self._left.deliveries()
+        self._left.readers()
+        await self._waiters.look()
 
     async def take_mail(self) -> None:
         """Apply the events that other nodes posted to runs of this node, the oldest first. The commit of an event removes its

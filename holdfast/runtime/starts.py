@@ -329,9 +329,11 @@ class Starts:
             hint = near or "publish it first, or pass a definition or the path of a .yaml file"
             raise NotFound(f"no workflow {name!a} is published; {hint}")
         version, definition, number = found
-        if len(meanings) >= MEANINGS_MAX:
-            meanings.clear()
-        meant = meanings[tenant, name] = await self._plans.spec_of(version, definition), number
+        meant = await self._plans.spec_of(version, definition), number
+        if self._store.look_every is None:  # otherwise another node may publish at any moment
+            if len(meanings) >= MEANINGS_MAX:
+                meanings.clear()
+            meanings[tenant, name] = meant
         return meant
 
     def forget_names(self) -> None:

@@ -14,7 +14,7 @@ from typing import Final, Protocol
 from holdfast.errors import HoldfastError, StoreGone
 from holdfast.store.batch import Batch
 from holdfast.store.feed import Cursor, Stretch
-from holdfast.store.ownership import Claim, Claimable, MailRow
+from holdfast.store.ownership import Claim, Claimable, Kept, Look, MailRow
 from holdfast.store.records import (
     ApiKey,
     AssignmentRow,
@@ -238,6 +238,13 @@ class Store(Protocol):
 
     def on_hint(self, call: Callable[[], None]) -> None:
         """Call this when another node has posted mail, as a hint: it may come late or never."""
+
+    def on_change(self, what: Kept, call: Callable[[], None]) -> None:
+        """Call this when a look finds that a node, this one or another, has changed things that are kept in memory."""
+
+    async def look(self, now: Millis) -> Look:
+        """Prolong the lease of this node if a third of it is over, and look for what other nodes have left. Raise NodeIsOver if
+        the lease has expired and another node has noticed."""
 
     async def declare(self) -> None:
         """End the incarnations of nodes whose lease has expired: their runs can be claimed from now on."""

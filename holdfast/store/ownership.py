@@ -38,6 +38,21 @@ class NewMail(NamedTuple):
     body: str
 
 
+# Kinds of things that nodes keep in memory and that another node may change.
+Kept = Literal["keys", "needs", "schedules", "workers"]
+
+
+class Look(NamedTuple):
+    """What a node finds when it looks for what other nodes have left."""
+
+    has_expired: bool  # leases of other nodes
+    has_mail: bool
+    has_left: bool  # runs whose owner is gone
+    has_due: bool  # released runs
+    has_due_schedules: bool
+    has_due_deliveries: bool
+
+
 class MailRow(NamedTuple):
     """The same as its owner reads it."""
 

@@ -172,7 +172,7 @@ class Deciding(Service):
         """A run of a schedule has ended: there may be room for the next one."""
         if self.deciding.locked():
             self._ended.add(key)
-        if key in self._owing:
+        if key in self._owing or self._store.look_every is not None:  # another node may know that it owes
             self.ask(key)
 
     async def _query(self) -> None:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
 
+from holdfast.runtime.again import Again
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.spec.schedule_record import ScheduleSpec
@@ -59,6 +60,7 @@ class Kinds(Service):
         }
         self._served: dict[tuple[str, str], tuple[bytes, Origin]] = {}  # by tenant and id
         self._is_open = self.is_off = False  # off: nothing of these kinds is served
+        self._reading = Again(self._read, "the schedules of other nodes")
 
     async def open(self, *, drive: bool) -> None:
         """Serve the schedules that are stored, in an engine that continues runs by itself."""
@@ -66,12 +68,25 @@ class Kinds(Service):
         if not self._is_open:
             return
         self.waiting.open()
+        await self._read()
+
+    def look_again(self) -> None:
+        """Another node may have created, changed or deleted schedules."""
+        if self._is_open:
+            self._reading.ask()
+
+    async def _read(self) -> None:
+        """Serve the schedules that are stored, and no others."""
+        gone = set(self._served)  # a schedule that is created while this reads is not among them
         for kind in self._kinds:
             after = ("", "")
             while rows := await self._store.schedules_of_kind(kind, after, PAGE):
                 for row in rows:
                     self._serve_stored(row)
+                    gone.discard((row.tenant, row.id))
                 after = rows[-1].tenant, rows[-1].id
+        for tenant, schedule_id in gone:
+            self.remove(tenant, schedule_id)
 
     def _serve_stored(self, row: ScheduleRow) -> None:
         try:
@@ -85,11 +100,13 @@ class Kinds(Service):
         self.waiting.query()
 
     async def close(self) -> None:
+        self._reading.close()
         await self.files.close()
         await self.sources.close()
         await self.waiting.close()
 
     def abandon(self, error: Exception | None = None) -> None:
+        self._reading.close()
         self.files.abandon()
         self.sources.abandon()
         self.waiting.abandon()

@@ -76,9 +76,17 @@ class Waiting:
 
     def room(self, tenant: str, schedule_id: str) -> None:
         """A run of a schedule has ended, or the schedule was changed or resumed: there may be room for what waits."""
-        if (tenant, schedule_id) in self._known:
+        if (
+            tenant,
+            schedule_id,
+        ) in self._known or self._store.look_every is not None:  # another node may know
             self._wanted[tenant, schedule_id] = None
             self.query()
+
+    def look_again(self) -> None:
+        """Another node has died: events that it knew of may wait."""
+        self._has_begun = False
+        self.query()
 
     def _is_due(self) -> None:
         self._wanted.update(self._known)

@@ -76,6 +76,15 @@ def errors_in_our_words(cls: type[Kind]) -> type[Kind]:
 
 
 class Asking:
+    node: str
+    # The only slot whose schedules are decided here, if it is not that of all nodes together and that of this node.
+    only_slot: str | None = None
+
+    @property
+    def slots(self) -> tuple[str, str]:
+        """The slots of schedules that are decided here."""
+        return ("", self.node) if self.only_slot is None else (self.only_slot, self.only_slot)
+
     def __init__(self) -> None:
         self._sql = statements("postgres")
         self._pool: Any = None

@@ -9,11 +9,11 @@ last renewal that was answered.
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, Final, NamedTuple
 
 from holdfast.errors import NodeIsOver
-from holdfast.store.ownership import Claim, Claimable, MailRow
+from holdfast.store.ownership import Claim, Claimable, Kept, Look, MailRow
 from holdfast.store.postgres.asking import Asking, rows, tuples, values
 from holdfast.store.postgres.node_clock import wall_ms
 from holdfast.store.records import RunRow
@@ -48,6 +48,11 @@ class OwnershipReads(Asking):
     _renewed: float = 0.0
     _trusted_until: float = 0.0
 
+    def __init__(self) -> None:
+        super().__init__()
+        self._watchers: dict[str, list[Callable[[], None]]] = {}
+        self._counts: set[str] = set()  # each with its name, as of the last look
+
     sleeping = values("sleeping")
     services_in_need = tuples("services_in_need")
     in_need = tuples("in_need")
@@ -67,21 +72,34 @@ class OwnershipReads(Asking):
         """May this node start anything? Not once its lease may have expired, whatever the database says later."""
         return time.monotonic() < self._trusted_until
 
+    def on_change(self, what: Kept, call: Callable[[], None]) -> None:
+        self._watchers.setdefault(what, []).append(call)
+
+    async def look(self, now: Millis) -> Look:
+        if time.monotonic() - self._renewed >= self.lease_ms / LEASE_MS * RENEW_SECONDS:
+            await self.renew()
+        found = await self._first("look", self.epoch, now, *self.slots)
+        if found is None or not found[0]:
+            raise NodeIsOver(TAKEN_OVER)
+        self._compare(found[-1] or ())
+        return Look(*found[1:-1])
+
+    def _compare(self, counts: Sequence[str]) -> None:
+        """Report what was changed since the last look."""
+        changed = set(counts) - self._counts
+        self._counts = set(counts)
+        for what in sorted(each.partition(" ")[0] for each in changed):
+            for call in self._watchers.get(what, ()):
+                call()
+
     async def renew(self) -> None:
-        """Prolong the lease, where a third of it is over."""
+        """Prolong the lease."""
         sent, wall = time.monotonic(), wall_ms()
-        if sent - self._renewed < self.lease_ms / LEASE_MS * RENEW_SECONDS:
-            return await self._check_alive()
         now = await self._value("renew", self.epoch, self.lease_ms)
         if now is None:
             raise NodeIsOver(TAKEN_OVER)
         self._lease_is_good(sent)
         self.clock_ahead_ms = now - wall - int((time.monotonic() - sent) * 500)  # the answer took half of it
-
-    async def _check_alive(self) -> None:
-        state = await self._first("is_alive", self.epoch)
-        if state is None or not state[0]:
-            raise NodeIsOver(TAKEN_OVER)
 
     def _lease_is_good(self, sent: float) -> None:
         self._renewed = sent

@@ -208,15 +208,6 @@ class WaitReads(Asking):
 
 
 class ScheduleReads(Asking):
-    node: str
-    # The only slot whose schedules are decided here, if it is not that of all nodes together and that of this node.
-    only_slot: str | None = None
-
-    @property
-    def slots(self) -> tuple[str, str]:
-        """The slots of schedules that are decided here."""
-        return ("", self.node) if self.only_slot is None else (self.only_slot, self.only_slot)
-
     schedule = first("schedule", ScheduleRow)
     count_schedules = value("count_schedules", int)
     next_fires = tuples("next_fires")

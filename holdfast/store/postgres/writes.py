@@ -18,6 +18,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.store.batch import FIELDS, Batch
+from holdfast.store.ownership import Kept
 from holdfast.store.postgres.keys import Keys
 from holdfast.store.records import Firing, LedgerKey, NewRun, ReplyRow, RunChange
 from holdfast.values import RunNo
@@ -56,6 +57,13 @@ SAME_ROWS: Final[Sequence[tuple[str, Key, str, Key]]] = (
 )
 # Fields whose statements depend on each other's results.
 IN_TURN: Final = frozenset({"published", "keys", "forgotten", "forgotten_schedules"})
+# Fields that change what other nodes keep in memory. Keys: only new and revoked ones, not each use.
+KEPT: Final[dict[str, Kept]] = {
+    "forgotten_schedules": "schedules",
+    "forgotten_workers": "workers",
+    "schedules": "schedules",
+    "workers": "workers",
+}
 CHECKED: Final = ("move_cursor", "add_cursor", "take_buffered", "add_entry")
 UNIONS: Final = {"moved": "series, status, n", "beats": "series, minute, beat"}  # with their columns
 FORGET: Final = "forget_runs_"
@@ -96,7 +104,8 @@ class Writes:
 
     def composed(self, batch: Batch, commit: int) -> Composed:
         """The whole batch as one statement."""
-        return self._compose([*self._of_runs(batch), *self._of_rest(batch), self._mine(batch, commit)])
+        parts = [*self._of_runs(batch), *self._of_rest(batch), *self._changes(batch)]
+        return self._compose([*parts, self._mine(batch, commit)])
 
     async def in_turn(self, db: Any, batch: Batch, commit: int) -> None:
         """Write the batch within the transaction of a connection."""
@@ -118,6 +127,8 @@ class Writes:
                 await self._execute(db, parts)
         if meta := _meta_of(batch):
             await self._execute(db, [meta])
+        if changes := self._changes(batch):
+            await self._execute(db, changes)
 
     async def _execute(self, db: Any, parts: list[Part]) -> None:
         text, args = self._compose(parts)
@@ -187,6 +198,18 @@ class Writes:
         meta = _meta_of(batch)
         return parts if meta is None else [*parts, meta]
 
+    def _changes(self, batch: Batch) -> list[Part]:
+        """Count what other nodes keep in memory and the batch changes."""
+        kinds: set[Kept] = {kind for name, kind in KEPT.items() if batch.__dict__.get(name)}
+        if any(
+            row.last_used_at is None or row.revoked_at is not None
+            for row in batch.__dict__.get("api_keys", ())
+        ):
+            kinds.add("keys")
+        if any(change.needs is not None and not change.owned for change in batch.changes.values()):
+            kinds.add("needs")  # another node may have the tool
+        return [Part("count_changes", (sorted(kinds),))] if kinds else []
+
     def _of_field(self, batch: Batch, name: str) -> list[Part]:
         rows, field = getattr(batch, name), FIELDS[name]
         if name == "replies":
@@ -230,6 +253,8 @@ class Writes:
             checks.append(f"1 / ((SELECT count(*) FROM {name}) = ${place}::bigint)::int")
         if "wake_for_mail" in dict(names):  # a hint to the owner; 0 if any node may take the run up
             checks.append(f"(SELECT count(pg_notify('{CHANNEL}', epoch::text)) FROM wake_for_mail)")
+        if "count_changes" in dict(names):
+            checks.append(f"(SELECT count(pg_notify('{CHANNEL}', '0')) FROM count_changes)")
         if names[-1][0] == "mine":
             checks.append("1 / (SELECT count(*) FROM mine)")
         return f"WITH {', '.join(parts)} SELECT {', '.join(checks) or '1'}"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from holdfast.errors import NodeIsOver
-from holdfast.store.ownership import Claim, Claimable, MailRow
+from holdfast.store.ownership import Claim, Claimable, Kept, Look, MailRow
 from holdfast.store.records import RunRow
 from holdfast.store.sqlite.asking import Asking
 from holdfast.values import Millis, RunNo
@@ -19,6 +19,13 @@ class OwnershipReads(Asking):
 
     def on_hint(self, call: Callable[[], None]) -> None:
         """There is no other node that could post mail."""
+
+    def on_change(self, what: Kept, call: Callable[[], None]) -> None:
+        """There is no other node that could change anything."""
+
+    async def look(self, now: Millis) -> Look:
+        await self.renew()
+        return Look(*([True] * len(Look._fields)))  # each is sooner read than asked for
 
     async def declare(self) -> None:
         """Opening the file has ended every other incarnation."""

@@ -249,6 +249,10 @@ DELETE FROM mail m USING unnest($1::bigint[], $2::text[]) AS b(run, dedup) WHERE
 -- Letters of runs that the commit does not change otherwise.
 UPDATE run r SET mail = greatest(0, r.mail - b.n) FROM unnest($1::bigint[], $2::bigint[]) AS b(no, n) WHERE r.no = b.no
 
+-- name: count_changes
+INSERT INTO change_count (what, n) SELECT what, 1 FROM unnest($1::text[]) AS b(what) ORDER BY what
+    ON CONFLICT (what) DO UPDATE SET n = change_count.n + 1 RETURNING what
+
 -- name: set_meta
 INSERT INTO meta (key, value) SELECT * FROM unnest($1::text[], $2::bytea[]) ON CONFLICT (key) DO UPDATE SET value = excluded.value
 

@@ -35,6 +35,21 @@ UPDATE node SET over = true WHERE epoch = $1
 UPDATE node SET over = true WHERE epoch IN
        (SELECT epoch FROM node WHERE NOT over AND lease_until <= clock_timestamp() FOR UPDATE SKIP LOCKED)
 
+-- name: look
+-- Everything that a node asks for once a second, in one row.
+SELECT NOT me.over,
+       EXISTS (SELECT 1 FROM node WHERE NOT over AND lease_until <= clock_timestamp()),
+       EXISTS (SELECT 1 FROM mail m JOIN run r ON r.no = m.run
+                WHERE (r.owner IS NULL OR r.owner_epoch = $1 OR r.owner_epoch NOT IN (SELECT epoch FROM node WHERE NOT over))
+                  AND (r.claimant IS NULL OR r.claimant = $1 OR r.claimant NOT IN (SELECT epoch FROM node WHERE NOT over))),
+       EXISTS (SELECT 1 FROM node n JOIN run r ON r.owner_epoch = n.epoch
+                WHERE n.over AND r.owner IS NOT NULL AND r.finished_at IS NULL),
+       EXISTS (SELECT 1 FROM run WHERE owner IS NULL AND wake_at <= $2 AND finished_at IS NULL),
+       EXISTS (SELECT 1 FROM cursor WHERE next_at <= $2 AND slot IN ($3, $4)),
+       EXISTS (SELECT 1 FROM outbox WHERE done_at IS NULL AND due_at <= $2),
+       (SELECT array_agg(what || ' ' || n) FROM change_count)
+  FROM node me WHERE me.epoch = $1
+
 -- name: nodes
 SELECT name, epoch, over, (extract(epoch FROM began_at) * 1000)::bigint,
        (SELECT count(*) FROM run WHERE owner_epoch = node.epoch AND owner IS NOT NULL AND finished_at IS NULL)

@@ -24,7 +24,7 @@ from holdfast import limits
 from holdfast.api.principal import Principal
 from holdfast.api.services import Services
 from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN
-from holdfast.api.visible import check_path
+from holdfast.api.visible import check_path, seen
 from holdfast.errors import (
     HoldfastError,
     InvalidRequest,
@@ -186,7 +186,7 @@ class Server:
         raw: bytes = b"",
     ) -> Ask:
         return Ask(
-            self._services,
+            seen(self._services, principal),
             principal,
             path,
             query,

@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.api.principal import LOCAL_ID
 from holdfast.api.services import Services
+from holdfast.api.visible import seen
 from holdfast.config import Mcp
 from holdfast.mcp.answers import Result, shown
 from holdfast.mcp.content import Contents
@@ -92,6 +93,10 @@ class Calls:
             rights=self.rights(talk),
         )
         return row.id
+
+    def _seen(self, talk: Talk) -> Services:
+        """The services as the caller may use them."""
+        return seen(self._services, talk.caller.principal)
 
     def rights(self, talk: Talk) -> Rights:
         """What the caller's definitions may use. An agent wrote them, so also an administrator's need an approval before
@@ -187,7 +192,7 @@ class Calls:
 
     async def _watched(self, talk: Talk, run_id: str, seconds: float) -> RunView:
         """Wait for the run, and tell the client how far it is if it wants to know."""
-        waiting = asyncio.ensure_future(self._services.asking.wait_for(talk.tenant, run_id, seconds))
+        waiting = asyncio.ensure_future(self._seen(talk).asking.wait_for(talk.tenant, run_id, seconds))
         leaving = asyncio.ensure_future(self._leaving.wait())
         telling = asyncio.ensure_future(self._tell(talk, run_id)) if talk.hears_progress else None
         try:

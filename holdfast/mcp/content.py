@@ -17,6 +17,7 @@ from holdfast.api.services import Services
 from holdfast.errors import NotFound
 from holdfast.mcp.answers import budget_of, part_of
 from holdfast.views.run_view import RunView
+from holdfast.views.runs import Queries
 
 SCHEME: Final = "artefact://sha256/"
 INLINE_BYTES_MAX: Final = 1024 * 1024
@@ -60,12 +61,12 @@ class Contents:
             return {"type": kind, "data": base64.b64encode(raw).decode(), "mimeType": media}
         return {"type": "resource", "resource": resource_of(uri, media, raw)}
 
-    async def file_bytes(self, tenant: str, uri: str) -> bytes | None:
+    async def file_bytes(self, tenant: str, uri: str, queries: Queries | None = None) -> bytes | None:
         """The contents of an artefact; None if it is larger than an answer may be, or not one of ours."""
         if not uri.startswith(SCHEME):
             return None
         try:
-            path = await self._services.queries.artefact(tenant, uri.removeprefix(SCHEME))
+            path = await (queries or self._services.queries).artefact(tenant, uri.removeprefix(SCHEME))
         except NotFound:
             return None
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 from mcp import types
 
+from holdfast.api.visible import seen
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.mcp.calls import Start
 from holdfast.mcp.offers import Manner
@@ -103,7 +104,7 @@ class Prompts:
         }
 
     async def _values(self, talk: Talk, params: types.CompleteRequestParams) -> list[str]:
-        services, catalogue = self._desk.services, self._desk.catalogue
+        services, catalogue = seen(self._desk.services, talk.caller.principal), self._desk.catalogue
         if isinstance(params.ref, types.ResourceTemplateReference):
             uri = params.ref.uri
             if uri.startswith("workflow://"):

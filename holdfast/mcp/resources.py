@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 
 from holdfast.api import present
 from holdfast.api.types import time_or_none, time_text
+from holdfast.api.visible import seen
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.mcp.answers import fitted
 from holdfast.mcp.calls import Start
@@ -120,7 +121,7 @@ class Resources:
 
     async def _run(self, talk: Talk, uri: str, rest: str, cursor: str | None) -> dict[str, Any]:
         run_id, _, part = rest.partition("/")
-        view = await self._services.queries.run(talk.tenant, run_id)
+        view = await seen(self._services, talk.caller.principal).queries.run(talk.tenant, run_id)
         if part == "output":
             return self._shown(uri, view.output_text, cursor)
         if part:
@@ -162,7 +163,8 @@ class Resources:
         return self._shown(uri, spec.to_data(), cursor)
 
     async def _artefact(self, talk: Talk, uri: str) -> dict[str, Any]:
-        raw = await self._desk.calls.contents.file_bytes(talk.tenant, uri)
+        queries = seen(self._services, talk.caller.principal).queries
+        raw = await self._desk.calls.contents.file_bytes(talk.tenant, uri, queries)
         if raw is None:
             raise NotFound(
                 "no run names this artefact, or it is larger than 1 MiB; /api/v1/artefacts serves it"

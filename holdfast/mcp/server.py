@@ -27,6 +27,7 @@ from pydantic import Field, StrictBool
 from holdfast import limits
 from holdfast.api.principal import Principal
 from holdfast.api.services import Services
+from holdfast.api.visible import seen
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.mcp.answers import refused, shown
 from holdfast.mcp.calls import Calls, Start, request_id_of
@@ -228,7 +229,7 @@ class McpServer:
         if not talk.may("approve"):
             return
         with contextlib.suppress(HoldfastError):
-            await self._services.commands.approve(
+            await seen(self._services, talk.caller.principal).commands.approve(
                 talk.tenant,
                 params.workflow_id,
                 params.step_id,

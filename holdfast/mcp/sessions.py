@@ -26,6 +26,7 @@ from mcp.server.subscriptions import (
 )
 
 from holdfast.api.services import Services
+from holdfast.api.visible import seen
 from holdfast.errors import HoldfastError, NotFound
 from holdfast.mcp.talk import Context, Talk
 from holdfast.views.all_events import TailOfAll
@@ -76,7 +77,7 @@ class Sessions:
     ) -> types.SubscriptionsListenResult:
         talk = Talk(context)
         wanted = params.notifications
-        uris = [uri for uri in wanted.resource_subscriptions or () if await self._is_there(talk.tenant, uri)]
+        uris = [uri for uri in wanted.resource_subscriptions or () if await self._is_there(talk, uri)]
         own = wanted.model_copy(update={"resource_subscriptions": uris[:SUBSCRIPTIONS_MAX] or None})
         if uris:
             self._follow(talk.tenant)
@@ -90,7 +91,7 @@ class Sessions:
         session = self._session(context)
         if session is None or len(session.followed) >= SUBSCRIPTIONS_MAX:
             return types.EmptyResult()
-        if await self._is_there(session.tenant, str(params.uri)):
+        if await self._is_there(Talk(context), str(params.uri)):
             session.followed.add(str(params.uri))
             self._follow(session.tenant)
         return types.EmptyResult()
@@ -118,12 +119,13 @@ class Sessions:
         """A client has ended its session."""
         self._older.pop(session_id, None)
 
-    async def _is_there(self, tenant: str, uri: str) -> bool:
-        """Only runs of the caller's tenant are followed; other resources do not change by themselves."""
+    async def _is_there(self, talk: Talk, uri: str) -> bool:
+        """Only runs that the caller sees are followed; other resources do not change by themselves."""
         if not uri.startswith(RUN):
             return True
         try:
-            await self._services.queries.number_of_run(tenant, uri.removeprefix(RUN).partition("/")[0])
+            queries = seen(self._services, talk.caller.principal).queries
+            await queries.number_of_run(talk.tenant, uri.removeprefix(RUN).partition("/")[0])
         except NotFound:
             return False
         return True

@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.api.services import Services
 from holdfast.api.types import Scope
+from holdfast.api.visible import seen
 from holdfast.config import Mcp
 from holdfast.errors import InvalidRequest, NotFound, Problem
 from holdfast.mcp.answers import CURSOR_PREFIX, Result, page_of, shown
@@ -88,7 +89,8 @@ class Asked(msgspec.Struct, frozen=True):
 
     @property
     def services(self) -> Services:
-        return self.desk.services
+        """The services as the caller may use them."""
+        return seen(self.desk.services, self.talk.caller.principal)
 
     @property
     def tenant(self) -> str:

@@ -15,6 +15,7 @@ from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
 from holdfast.api.services import Services
+from holdfast.api.visible import seen
 from holdfast.errors import NotFound
 from holdfast.mcp.calls import Calls
 from holdfast.mcp.questions import Questions
@@ -82,7 +83,7 @@ class Tasks:
 
     async def _view(self, talk: Talk, task_id: str) -> RunView:
         try:
-            return await self._services.queries.run(talk.tenant, task_id)
+            return await seen(self._services, talk.caller.principal).queries.run(talk.tenant, task_id)
         except NotFound:
             raise invalid_params(f"there is no task {task_id[:100]!a}") from None
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import copy
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from functools import partial
 from typing import Any, Final, TypeVar
@@ -37,6 +38,7 @@ from holdfast.runtime.rerun import Again
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.rights import EVERY_RIGHT, Rights
 from holdfast.runtime.runs import Runs
+from holdfast.runtime.seen_runs import SeenRuns
 from holdfast.runtime.starts import RerunRun, StartRun, Starts
 from holdfast.signing import opened
 from holdfast.spec.notation import Definition
@@ -71,11 +73,22 @@ class Commands:
         self._store, self._clock, self._gate, self._plans = store, clock, gate, plans
         self.planning = planning
         self._starts, self._runs, self._approvals, self._callbacks = starts, runs, approvals, callbacks
+        self._seen: SeenRuns | None = None  # the runs that the caller may act on; None: all
         self.drives = True  # False: runs that callers start are only stored, and executed by the next server
         self._publishing = asyncio.Lock()  # a release number belongs to one content for ever
         self._at_work: set[asyncio.Task[Any]] = set()
         # Called with a tenant when one of its names means another definition from now on.
         self.when_published: list[Callable[[str], None]] = []
+
+    def seen_by(self, sees: Callable[[str], bool]) -> Commands:
+        """The same commands for a caller that sees only some workflows: it cannot act on runs of others."""
+        own = copy.copy(self)
+        own._seen = SeenRuns(self._store, sees)
+        return own
+
+    async def _check_seen(self, tenant: str, run_id: str) -> None:
+        if self._seen is not None:
+            await self._seen.check(tenant, run_id)
 
     # ------------------------------------------------------------------------------------------- workflows
 
@@ -319,6 +332,7 @@ class Commands:
 
     async def cancel(self, tenant: str, run_id: str, reason: str = "") -> RunRow:
         """Cancel a run. A finished run is left unchanged, which is not an error; the returned row has its status."""
+        await self._check_seen(tenant, run_id)
         with contextlib.suppress(RunIsOver):
             await self._runs.cancel(RunId(run_id), reason, tenant=tenant)
         return await self._runs.row_of(RunId(run_id), tenant)
@@ -341,6 +355,7 @@ class Commands:
         _check_text("the key of a signal", key, NAME_CHARS_MAX)
         if correlation is not None:
             _check_text("the correlation of a signal", correlation, NAME_CHARS_MAX)
+        await self._check_seen(tenant, run_id)
         return await self._runs.signal(
             RunId(run_id), key, value, correlation=correlation, tenant=tenant, keep=keep
         )
@@ -366,12 +381,18 @@ class Commands:
             _check_prose(what, text)
         if not isinstance(approved, bool):
             raise InvalidInputs(f"an answer to an approval is true or false, not {approved!a}")
+        await self._check_seen(tenant, run_id)
         return await self._approvals.approve(
             tenant, run_id, path, approved=approved, reason=reason, by=by, form=form, keep=keep
         )
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
         """Deliver the callback of a paused call, found by the task id that its service assigned."""
+        if self._seen is not None:
+            try:
+                run_id = await self._seen.called(tenant, task_id, run_id)
+            except NotFound:
+                return Resumed(False, "unknown_task")
         return await self._callbacks.resume(tenant, task_id, answer, run_id)
 
     def is_callback(self, address: str) -> bool:
@@ -396,6 +417,7 @@ class Commands:
     ) -> RunRow:
         """Re-run a finished run as a new run of the same version. `again` selects the steps to repeat; the outcomes
         of the others are copied. `inputs` replace inputs of the same name."""
+        await self._check_seen(tenant, run_id)
         if rights.are_limited:
             row = await self._runs.row_of(RunId(run_id), tenant)
             is_whole = again is None or again.is_whole

@@ -13,7 +13,7 @@ from holdfast.plan.compile import Resolved
 from holdfast.runtime.plans import SMALL_BYTES
 from holdfast.runtime.rights import EVERY_RIGHT, Rights
 from holdfast.runtime.starts import Starts
-from holdfast.runtime.untrusted import calls_destructive, refusals
+from holdfast.runtime.untrusted import calls_destructive, refusals, refused_name
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.notation import Definition, Examined, examined, repair
 from holdfast.spec.patch import Patch, applied
@@ -82,7 +82,9 @@ class Planning:
         if not rights.are_limited or not is_known:
             return (), (), (), None
         refused = await self.refusals(tenant, spec, rights)
-        patch = next((one.patch for one in refused if one.patch), ())
+        patch = tuple(
+            operation for one in refused for operation in one.patch
+        )  # they concern different places
         left = tuple(one for one in refused if not one.patch)
         given = spec.origin.report().given.data
         return refused, patch, left, applied(given, patch) if patch else None
@@ -115,7 +117,8 @@ class Planning:
             return ()
         # Names that the caller may not see are refused before they are looked up, so that it learns nothing of them.
         hidden = refusals(Resolved(spec, {}), Rights(workflows=rights.workflows), self.annotations_of)
-        return hidden or await self._refusals((await self._starts.ready(tenant, spec)).whole, rights)
+        found = hidden or await self._refusals((await self._starts.ready(tenant, spec)).whole, rights)
+        return (*refused_name(spec, rights), *found)
 
     async def _refusals(self, whole: Resolved, rights: Rights) -> tuple[Problem, ...]:
         await self._learn(whole)

@@ -53,7 +53,7 @@ class Runs:
         self._gate.check()
         row = await self._store.run_by_id(tenant, run_id) if is_text(run_id) else None
         if row is None:
-            raise NotFound(f"no run {ascii(run_id)[1:-1]} in this database")
+            raise no_run(run_id)
         return row
 
     async def find(self, run_id: RunId, tenant: str = DEFAULT_TENANT) -> ResidentRun:
@@ -198,3 +198,7 @@ class Runs:
     async def retry(self, run_id: RunId, *, tenant: str = DEFAULT_TENANT) -> None:
         """Continue a run that was set aside. If this process does not drive all runs, the next process continues it."""
         await self._ownership.retry(await self.row_of(run_id, tenant))
+
+
+def no_run(run_id: str) -> NotFound:
+    return NotFound(f"no run {ascii(run_id)[1:-1]:.100} in this database")

@@ -20,7 +20,8 @@ from holdfast.runtime.rights import Rights
 from holdfast.spec import steps
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.flow_nodes import FlowNode, placed
-from holdfast.spec.patch import Patch, put
+from holdfast.spec.notation import Definition
+from holdfast.spec.patch import NO_PATCH, Patch, put
 from holdfast.spec.problems import Report, did_you_mean, one_of, quoted
 from holdfast.spec.repairs import unique
 from holdfast.spec.steps import WorkflowStep
@@ -73,6 +74,29 @@ def calls_destructive(whole: Resolved, annotations_of: AnnotationsOf) -> bool:
 
 
 # ------------------------------------------------------------------------------------------------- what it names
+
+
+def refused_name(spec: Definition, rights: Rights) -> tuple[Problem, ...]:
+    """A run is listed, counted and awaited by the name of its definition, so a caller may not borrow the name of a workflow that
+    it does not see, and would not find its own run either."""
+    if rights.sees(spec.name):
+        return ()
+    report = spec.origin.report()
+    message = f"this caller may not run a workflow with the name {quoted(spec.name)}"
+    near = _seen_name(spec.name, rights)
+    patch = NO_PATCH if near is None else put(("name",), near)
+    report.add("workflow_not_allowed", ("name",), message, _allowed(rights.workflows), patch=patch)
+    return tuple(report.problems)
+
+
+def _seen_name(name: str, rights: Rights) -> str | None:
+    """A name that the caller sees, made from its patterns. One that says how names begin or end is tried first, because a name
+    without a wildcard belongs to a workflow that may be published."""
+    for pattern in sorted(rights.workflows or (), key=lambda one: ("*" not in one, one)):
+        made = pattern.replace("*", name, 1).replace("*", "").replace("?", "x")
+        if rights.sees(made):
+            return made
+    return None
 
 
 def _hidden_workflows(whole: Resolved, rights: Rights, report: Report) -> None:

@@ -132,7 +132,7 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     """Which runs a list is to have; what is left out does not matter."""
 
     status: str | tuple[str, ...] | None = None  # one, or any of several
-    workflow: str | None = None
+    workflow: str | tuple[str, ...] | None = None  # one, or any of several
     number: int | None = None  # of a release of that workflow
     label: tuple[str, str | None] | None = None  # a label's name, and its value if that matters too
     more_labels: tuple[tuple[str, str | None], ...] = ()  # which it must have too

@@ -30,6 +30,7 @@ from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId, RunNo, is_text
 from holdfast.views.events import Events, Feed, RunEvent, Tail
 from holdfast.views.outputs import JOURNAL_PAGE
 from holdfast.views.positions import Position, numbered, position_of
+from holdfast.views.seen import Sees
 
 PAGE_ROWS: Final = 50  # other tasks run between two pages, some milliseconds later
 PAGES_BYTES_MAX: Final = 16 * 1024 * 1024
@@ -136,11 +137,13 @@ class History:
             raise ValueError(f"{sealed[:50]!a} is not a position among the events of all runs")
         return "-".join(map(str, numbers))
 
-    async def of_all(self, tenant: str, position: Position[Cursor] | None) -> TailOfAll:
-        """Return the events of all runs of a tenant after a position, or from now on."""
+    async def of_all(
+        self, tenant: str, position: Position[Cursor] | None, sees: Sees | None = None
+    ) -> TailOfAll:
+        """Return the events of all runs of a tenant, or of the workflows that the reader sees, after a position, or from now on."""
         if position is None:
             position = Position(await self._store.feed_end())
-        return TailOfAll(self, self._feed, tenant, position)
+        return TailOfAll(self, self._feed, tenant, position, sees)
 
     async def lag(self) -> int:
         """Return how many rows the slowest reader of all runs has not read yet."""
@@ -243,8 +246,15 @@ class TailOfAll:
 
     is_over = False  # it never is
 
-    def __init__(self, history: History, feed: Feed, tenant: str, position: Position[Cursor]) -> None:
-        self._history, self._feed, self._tenant = history, feed, tenant
+    def __init__(
+        self,
+        history: History,
+        feed: Feed,
+        tenant: str,
+        position: Position[Cursor],
+        sees: Sees | None = None,
+    ) -> None:
+        self._history, self._feed, self._tenant, self._sees = history, feed, tenant, sees
         self.position = position
         self._reader = feed.follow_all()
         history.readers.add(self)
@@ -262,7 +272,11 @@ class TailOfAll:
             page = await self._history.page(self._tenant, self.position.after)
             if page.upto <= self.position.after:
                 return []
-            found = list(page.after(self.position))
+            found = [
+                event
+                for event in page.after(self.position)
+                if self._sees is None or self._sees(event.workflow)
+            ]
             self.position = Position(page.upto)
             if found:
                 return found

@@ -24,6 +24,10 @@ class Asking:
     def __init__(self, queries: Queries, feed: Feed, residents: Mapping[RunNo, ResidentRun]) -> None:
         self._queries, self._feed, self._residents = queries, feed, residents
 
+    def through(self, queries: Queries) -> Asking:
+        """The same for a caller with queries of its own."""
+        return Asking(queries, self._feed, self._residents)
+
     async def wait_for(self, tenant: str, run_id: str, seconds: float) -> RunView:
         """Return the run once it has finished or asks for something, or as it is when the time is up."""
         try:

@@ -25,6 +25,7 @@ from holdfast.runtime.load import load_run_in_turns, whole
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.remembered import Remembered
 from holdfast.runtime.rerun import Again, restart
+from holdfast.runtime.runs import no_run
 from holdfast.spec.notation import Definition
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
@@ -56,6 +57,7 @@ from holdfast.views.run_view import (
     only_callbacks,
     start_of,
 )
+from holdfast.views.seen import Sees, seen_store
 from holdfast.views.services import ServiceView, services_of
 from holdfast.views.stats import WorkflowStats
 from holdfast.views.steps import StepView
@@ -112,6 +114,10 @@ class Queries:
         self._outputs: Remembered[RunNo, tuple[msgspec.Raw, Error | None]] = Remembered(
             count_max=OUTPUTS_REMEMBERED_MAX, bytes_max=OUTPUT_BYTES_REMEMBERED_MAX
         )
+
+    def seen_by(self, sees: Sees) -> Queries:
+        """The same queries for a caller that sees only some workflows."""
+        return Queries(seen_store(self.store, sees), self._plans, self._memory, self._artefacts)
 
     # ------------------------------------------------------------------------------------------------ runs
 
@@ -382,13 +388,13 @@ class Queries:
     async def _row(self, tenant: str, run_id: str) -> RunRow:
         row = await self.store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
         if row is None:
-            raise NotFound(f"no run {ascii(run_id)[1:-1]:.100} in this database")
+            raise no_run(run_id)
         return row
 
     async def _ends(self, tenant: str, run_id: str) -> Ends:
         ends = await self.store.ends(tenant, RunId(run_id)) if is_text(run_id) else None
         if ends is None:
-            raise NotFound(f"no run {ascii(run_id)[1:-1]:.100} in this database")
+            raise no_run(run_id)
         return ends
 
     async def _waits(self, row: RunRow) -> list[Wait]:

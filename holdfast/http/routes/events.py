@@ -88,7 +88,8 @@ async def all_events(ask: Ask) -> Response:
     position = _position(ask, parse)
     if position is None and ask.query.begin != NOW:
         position = _parsed(ask.query.begin, "from", parse)
-    tail = await history.of_all(ask.tenant, position)
+    sees = None if ask.principal.workflows is None else ask.principal.rights.sees
+    tail = await history.of_all(ask.tenant, position, sees)
     return _stream(ask, tail, _filter(ask.query))
 
 

@@ -53,6 +53,8 @@ async def readyz(ask: Ask) -> Reply:
 async def metrics(ask: Ask) -> Response:
     if ask.tenant != DEFAULT_TENANT:
         raise Forbidden("metrics of the whole server need a key of the tenant default")
+    if ask.principal.workflows is not None:
+        raise Forbidden("metrics of the whole server need a key that is not limited to some workflows")
     services = ask.services
     return Response(await services.metrics.text(services.history, _of_workers(services)), media_type=MEDIA)
 

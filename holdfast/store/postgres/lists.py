@@ -15,8 +15,13 @@ EVERY_RUN: Final = Wanted()
 
 class ListReads(Asking):
     run_counts = tuples("run_counts")
-    pulse = tuples("pulse")
     has_pulse = value("has_pulse", bool)
+
+    async def pulse(
+        self, tenant: str, workflow: str | tuple[str, ...] | None, first: int, last: int, width: int
+    ) -> list[tuple[int, int, int]]:
+        """How often each beat of store/beats.py occurred: number of the stretch, beat, runs."""
+        return [tuple(row) for row in await self._ask("pulse", tenant, as_list(workflow), first, last, width)]
 
     async def list_runs(
         self, tenant: str, before: RunNo | None, limit: int, wanted: Wanted = EVERY_RUN
@@ -63,7 +68,11 @@ class ListReads(Asking):
         return int(await self._value("count_runs", tenant, *_conditions(wanted)))
 
 
+def as_list(names: str | tuple[str, ...] | None) -> list[str] | None:
+    """One name or several as the array that a statement takes; None is no limit."""
+    return None if names is None else [names] if isinstance(names, str) else list(names)
+
+
 def _conditions(wanted: Wanted) -> tuple[Any, ...]:
     """Workflow, number of its release, statuses."""
-    statuses = [wanted.status] if isinstance(wanted.status, str) else wanted.status
-    return wanted.workflow, wanted.number, statuses
+    return as_list(wanted.workflow), wanted.number, as_list(wanted.status)

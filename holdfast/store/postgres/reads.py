@@ -18,7 +18,7 @@ from holdfast.store.postgres.asking import (
     values,
 )
 from holdfast.store.postgres.feed import FeedReads
-from holdfast.store.postgres.lists import ListReads
+from holdfast.store.postgres.lists import ListReads, as_list
 from holdfast.store.postgres.ownership import OwnershipReads
 from holdfast.store.records import (
     ApiKey,
@@ -50,10 +50,6 @@ ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are searched by the end of their
 FIRST_ROWS: Final = 5  # of a journal: enough to see when its run was begun
 NO_BOUND: Final = 2**62
 NO_LIMIT: Final = 9_000_000_000_000_000  # stands for the time of a wait without one, as in the index
-
-
-def _answers(found: object) -> bool:
-    return found is not None
 
 
 class RunReads(Asking):
@@ -296,8 +292,13 @@ class PostgresReads(RunReads, WorkflowReads, WaitReads, ScheduleReads, ListReads
     assignments = rows("assignments", AssignmentRow)
     assignments_of_run = rows("assignments_of_run", AssignmentRow)
     expired_keys = rows("expired_keys", KeyAnswer)
-    names_artefact = value("names_artefact", _answers)
     artefacts_of_tenants = tuples("artefacts_of_tenants")
+
+    async def names_artefact(
+        self, tenant: str, sha256: str, workflows: tuple[str, ...] | None = None
+    ) -> bool:
+        """Does some run of the tenant, or of some of its workflows, name this artefact?"""
+        return bool(await self._value("names_artefact", tenant, sha256, as_list(workflows)))
 
     async def artefacts_of_shelf(self, shelf: str) -> set[str]:
         """The artefacts that runs name, of those whose sha256 begins so."""

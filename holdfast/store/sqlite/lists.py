@@ -119,14 +119,16 @@ class Lists:
         """If most runs match, reading the newest is enough: no range has to be found."""
         looked_at = NEWEST_TIMES * (limit + passed)
         asked = {"tenant": tenant, "before": before, "limit": limit, "looked_at": looked_at, "passed": passed}
-        found = self._db.execute(self._sql["newest"], asked | {"statuses": _statuses(wanted)})
+        found = self._db.execute(self._sql["newest"], asked | {"statuses": json_names(wanted.status)})
         return [no for (no,) in found]
 
     def _stretches(self, tenant: str, before: int, wanted: Wanted) -> list[Stretch]:
-        name = "stretches" if wanted.workflow is None else "stretches_of_workflow"
-        asked: dict[str, Any] = {"tenant": tenant, "before": before, "statuses": _statuses(wanted)}
-        if wanted.workflow is not None:
-            asked |= {"workflow": wanted.workflow, "number": wanted.number}
+        name, of = "stretches", wanted.workflow
+        asked: dict[str, Any] = {"tenant": tenant, "before": before, "statuses": json_names(wanted.status)}
+        if isinstance(of, str):
+            name, asked = "stretches_of_workflow", asked | {"workflow": of, "number": wanted.number}
+        elif of is not None:
+            name, asked = "stretches_of_workflows", asked | {"workflows": json_names(of)}
         return [Stretch(*row) for row in self._db.execute(self._sql[name], asked)]
 
     def _merged(self, stretches: Iterable[Stretch]) -> Iterator[int]:
@@ -277,11 +279,11 @@ class Tallies:
             self._series.clear()
 
 
-def _statuses(wanted: Wanted) -> str | None:
-    if wanted.status is None:
+def json_names(names: str | tuple[str, ...] | None) -> str | None:
+    """One name or several as the JSON array that a statement takes; None is no limit."""
+    if names is None:
         return None
-    statuses = (wanted.status,) if isinstance(wanted.status, str) else wanted.status
-    return msgspec.json.encode(statuses).decode()
+    return msgspec.json.encode((names,) if isinstance(names, str) else names).decode()
 
 
 def _cut(found: list[int], limit: int) -> tuple[list[int], RunNo | None]:

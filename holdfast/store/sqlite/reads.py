@@ -26,7 +26,7 @@ from holdfast.store.records import (
 )
 from holdfast.store.sqlite.asking import errors_in_our_words
 from holdfast.store.sqlite.feed import FeedReads
-from holdfast.store.sqlite.lists import EVERY_RUN, Lists
+from holdfast.store.sqlite.lists import EVERY_RUN, Lists, json_names
 from holdfast.store.sqlite.opening import Opening
 from holdfast.store.sqlite.ownership import OwnershipReads
 from holdfast.store.sqlite.schedules import ScheduleReads
@@ -126,11 +126,17 @@ class SqliteReads(Opening, OwnershipReads, FeedReads, WorkflowReads, WaitReads, 
         return list(self._ask("counts", (tenant,)))
 
     async def pulse(
-        self, tenant: str, workflow: str | None, first: int, last: int, width: int
+        self, tenant: str, workflow: str | tuple[str, ...] | None, first: int, last: int, width: int
     ) -> list[tuple[int, int, int]]:
         """How often each beat of store/beats.py occurred, in stretches of `width` minutes from the first minute to the last: number of
         the stretch, beat, runs."""
-        asked = {"tenant": tenant, "workflow": workflow, "first": first, "last": last, "width": width}
+        asked = {
+            "tenant": tenant,
+            "workflows": json_names(workflow),
+            "first": first,
+            "last": last,
+            "width": width,
+        }
         return list(self._ask("pulse", asked))
 
     async def has_pulse(self, first: int, last: int, is_by_minute: bool) -> bool:
@@ -211,9 +217,13 @@ class SqliteReads(Opening, OwnershipReads, FeedReads, WorkflowReads, WaitReads, 
         """Finished runs that ended before then, the oldest first: number, rows."""
         return list(self._ask("finished_before", (before, limit)))
 
-    async def names_artefact(self, tenant: str, sha256: str) -> bool:
-        """Does some run of the tenant name this artefact?"""
-        return bool(self._ask("names_artefact", (sha256, tenant)).get)
+    async def names_artefact(
+        self, tenant: str, sha256: str, workflows: tuple[str, ...] | None = None
+    ) -> bool:
+        """Does some run of the tenant, or of some of its workflows, name this artefact?"""
+        if workflows is None:
+            return bool(self._ask("names_artefact", (sha256, tenant)).get)
+        return bool(self._ask("names_artefact_in", (sha256, tenant, json_names(workflows))).get)
 
     async def artefacts_of_shelf(self, shelf: str) -> set[str]:
         """The artefacts that runs name, of those whose sha256 begins so."""

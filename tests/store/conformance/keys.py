@@ -10,7 +10,7 @@ from holdfast.store.records import (
     KeyEnd,
     KeyName,
 )
-from holdfast.values import Millis, RunNo
+from holdfast.values import DEFAULT_TENANT, Millis, RunNo
 from tests.store.conformance.batches import (
     T0,
     Open,
@@ -193,6 +193,13 @@ class KeysConformance:
         batch = started(1)
         batch.artefacts.append((RunNo(2), "b" * 64, 4, Millis(T0)))
         assert batch.without({RunNo(1)}).artefacts == batch.artefacts
+
+    async def test_an_artefact_is_named_by_runs_of_some_workflows(self, store: Store) -> None:
+        batch = started(1)
+        batch.artefacts.append((RunNo(1), "a" * 64, 3, Millis(T0)))
+        await commit(store, batch)
+        for workflows, is_named in ((None, True), (("n", "m"), True), (("m",), False), ((), False)):
+            assert await store.names_artefact(DEFAULT_TENANT, "a" * 64, workflows) is is_named
 
     async def test_forgetting_an_answer_lets_the_next_one_execute(self, store: Store) -> None:
         await commit(store, started(1, 2))

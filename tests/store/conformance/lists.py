@@ -56,6 +56,14 @@ class ListsConformance:
         assert await listed(store, Wanted(), limit=limit) == every
         assert await listed(store, Wanted(status="failed"), limit=limit) == [n for n in every if n % 4 == 0]
         assert await listed(store, Wanted(workflow="w1"), limit=limit) == [n for n in every if n % 3 == 1]
+        several = Wanted(workflow=("w1", "w2", "unknown"), status="failed")
+        assert await listed(store, several, limit=limit) == [n for n in every if n % 3 and n % 4 == 0]
+        assert await store.count_runs(DEFAULT_TENANT, several) == len(
+            [n for n in every if n % 3 and n % 4 == 0]
+        )
+        assert await listed(store, Wanted(workflow=()), limit=limit) == []
+        labelled = Wanted(workflow=("w1", "w2"), label=("a", "b"))
+        assert await listed(store, labelled, limit=limit) == [n for n in every if n % 3 and n % 5 == 0]
         both = Wanted(label=("a", "b"), status="running")
         assert await listed(store, both, limit=limit) == [n for n in every if n % 5 == 0 and n % 4]
 

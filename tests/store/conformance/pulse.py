@@ -13,7 +13,11 @@ DAY = 24 * 60
 
 
 async def counted(
-    store: Store, *, tenant: str = DEFAULT_TENANT, workflow: str | None = None, width: int = 1
+    store: Store,
+    *,
+    tenant: str = DEFAULT_TENANT,
+    workflow: str | tuple[str, ...] | None = None,
+    width: int = 1,
 ) -> set[tuple[int, int, int]]:
     """What was counted in the two days from T0 on: stretch, beat, runs."""
     return set(await store.pulse(tenant, workflow, MINUTE, MINUTE + 2 * DAY, width))
@@ -55,6 +59,8 @@ class PulseConformance:
         await commit(store, batch)
         assert await counted(store) == {(0, STARTED, 1)}
         assert await counted(store, workflow="n") == set()
+        assert await counted(store, workflow=("n", "m")) == await counted(store, workflow="m") != set()
+        assert await counted(store, workflow=()) == set()
         assert await counted(store, tenant="other", workflow="n") == {(0, STARTED, 1)}
 
     async def test_counts_of_minutes_are_added_up_by_hour(self, store: Store) -> None:

@@ -72,7 +72,7 @@ SELECT r.no, j.at, j.body, CASE WHEN r.finished_at IS NULL THEN NULL ELSE
 -- Each series and status is a stretch of the index in the order of creation; the newest of all stretches are merged.
 SELECT found.no
   FROM (SELECT t.series, t.status FROM series s JOIN tally t ON t.series = s.no
-         WHERE s.tenant = $1 AND ($2::text IS NULL OR s.workflow = $2) AND ($3::bigint IS NULL OR s.number = $3)
+         WHERE s.tenant = $1 AND ($2::text[] IS NULL OR s.workflow = ANY ($2)) AND ($3::bigint IS NULL OR s.number = $3)
            AND ($4::text[] IS NULL OR t.status = ANY ($4))
          GROUP BY t.series, t.status HAVING sum(t.runs) > 0) t
  CROSS JOIN LATERAL (SELECT no FROM run WHERE run.series = t.series AND run.status = t.status AND run.no < $5 AND run.no > $6
@@ -81,7 +81,7 @@ SELECT found.no
 
 -- name: labelled
 -- Runs with a label, the newest first, with whether the rest of the list's conditions are met.
-SELECT l.run, ($5::text IS NULL OR s.workflow = $5) AND ($6::bigint IS NULL OR s.number = $6)
+SELECT l.run, ($5::text[] IS NULL OR s.workflow = ANY ($5)) AND ($6::bigint IS NULL OR s.number = $6)
        AND ($7::text[] IS NULL OR r.status = ANY ($7))
        AND NOT EXISTS (SELECT 1 FROM unnest($8::text[], $9::text[]) AS m(name, value) WHERE NOT EXISTS
              (SELECT 1 FROM label o WHERE o.tenant = $1 AND o.run = l.run AND o.name = m.name AND (m.value IS NULL OR o.value = m.value)))
@@ -91,7 +91,7 @@ SELECT l.run, ($5::text IS NULL OR s.workflow = $5) AND ($6::bigint IS NULL OR s
 
 -- name: count_runs
 SELECT coalesce(sum(t.runs), 0)::bigint FROM series s JOIN tally t ON t.series = s.no
- WHERE s.tenant = $1 AND ($2::text IS NULL OR s.workflow = $2) AND ($3::bigint IS NULL OR s.number = $3)
+ WHERE s.tenant = $1 AND ($2::text[] IS NULL OR s.workflow = ANY ($2)) AND ($3::bigint IS NULL OR s.number = $3)
    AND ($4::text[] IS NULL OR t.status = ANY ($4))
 
 -- name: run_counts
@@ -104,7 +104,7 @@ SELECT EXISTS (SELECT 1 FROM pulse WHERE minute >= $1 AND minute < $2 AND (minut
 
 -- name: pulse
 SELECT (minute - $3::bigint) / $5::bigint, beat, sum(runs)::bigint FROM pulse
- WHERE series IN (SELECT no FROM series WHERE tenant = $1 AND ($2::text IS NULL OR workflow = $2))
+ WHERE series IN (SELECT no FROM series WHERE tenant = $1 AND ($2::text[] IS NULL OR workflow = ANY ($2)))
    AND minute >= $3 AND minute < $4
  GROUP BY 1, 2
 

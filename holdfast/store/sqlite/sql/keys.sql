@@ -70,6 +70,10 @@ SELECT DISTINCT r.tenant, a.sha256,
 -- name: names_artefact
 SELECT 1 FROM artefact a JOIN run r ON r.no = a.run WHERE a.sha256 = ? AND r.tenant = ? LIMIT 1;
 
+-- name: names_artefact_in
+SELECT 1 FROM artefact a JOIN run r ON r.no = a.run JOIN series s ON s.no = r.series
+ WHERE a.sha256 = ? AND r.tenant = ? AND s.workflow IN (SELECT value FROM json_each(?)) LIMIT 1;
+
 -- name: artefacts_between
 SELECT DISTINCT sha256 FROM artefact WHERE sha256 >= ? AND sha256 < ?;
 

@@ -68,6 +68,13 @@ SELECT t.series, t.status, t.runs,
    AND t.runs > 0
    AND (:statuses IS NULL OR t.status IN (SELECT value FROM json_each(:statuses)));
 
+-- name: stretches_of_workflows
+SELECT t.series, t.status, t.runs,
+       (SELECT max(no) FROM run WHERE run.series = t.series AND run.status = t.status AND run.no < :before)
+  FROM json_each(:workflows) asked CROSS JOIN series s ON s.tenant = :tenant AND s.workflow = asked.value
+ CROSS JOIN tally t ON t.series = s.no
+ WHERE t.runs > 0 AND (:statuses IS NULL OR t.status IN (SELECT value FROM json_each(:statuses)));
+
 -- name: newest
 SELECT no FROM (SELECT no, tenant, status FROM run WHERE no < :before ORDER BY no DESC LIMIT :looked_at)
  WHERE tenant = :tenant AND (:statuses IS NULL OR status IN (SELECT value FROM json_each(:statuses)))
@@ -125,7 +132,7 @@ INSERT INTO pulse (series, minute, beat, runs) VALUES (?, ?, ?, ?)
 -- name: pulse
 -- The index is searched once for each series: it begins with that.
 SELECT (minute - :first) / :width, beat, sum(runs) FROM pulse
- WHERE series IN (SELECT no FROM series WHERE tenant = :tenant AND (:workflow IS NULL OR workflow = :workflow))
+ WHERE series IN (SELECT no FROM series WHERE tenant = :tenant AND (:workflows IS NULL OR workflow IN (SELECT value FROM json_each(:workflows))))
    AND minute >= :first AND minute < :last
  GROUP BY 1, 2;
 

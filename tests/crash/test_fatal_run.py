@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import subprocess
-import sys
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from tests import forks
 from tests.ports import free_port
 
 pytestmark = pytest.mark.anyio
@@ -36,21 +36,14 @@ def anyio_backend() -> str:
 class Mortal:
     def __init__(self, database: Path) -> None:
         self.database, self._port = database, free_port()
-        self.process: Process
+        self.process: forks.Program
 
     async def live(self, *fatal: str) -> bool:
         """Start it; gives whether it lived to say where it is."""
-        command = [
-            sys.executable,
-            "-m",
-            "tests.crash.mortal_server",
-            str(self.database),
-            str(self._port),
-            *fatal,
-        ]
-        self.process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
-        assert self.process.stdout is not None
-        return bool(await asyncio.wait_for(self.process.stdout.readline(), 60))
+        args = [str(self.database), str(self._port), *fatal]
+        folder = self.database.parent
+        self.process = forks.Program("tests.crash.mortal_server", args, cwd=folder, env=dict(os.environ))
+        return bool(await asyncio.to_thread(self.process.stdout.readline))
 
     async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         async with (
@@ -65,12 +58,16 @@ class Mortal:
         return str(answer["run_id"])
 
     async def end(self) -> None:
-        if self.process.returncode is None:
-            self.process.send_signal(signal.SIGTERM)
-        await asyncio.wait_for(self.process.wait(), 60)
+        self.process.terminate()
+        await asyncio.to_thread(self.process.communicate, 60)
 
     async def dies(self) -> None:
-        assert await asyncio.wait_for(self.process.wait(), 60) == -signal.SIGKILL
+        await asyncio.to_thread(self.process.communicate, 60)
+        assert self.process.wait() == -signal.SIGKILL
+
+    async def is_killed(self) -> None:
+        self.process.kill()
+        await self.dies()
 
 
 async def status_of(server: Mortal, run_id: str) -> str:
@@ -78,8 +75,8 @@ async def status_of(server: Mortal, run_id: str) -> str:
 
 
 def holdfast(database: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "holdfast", *words, "--db", f"sqlite:///{database}"]
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60)
+    args = [*words, "--db", f"sqlite:///{database}"]
+    return forks.run("holdfast", args, cwd=database.parent, env=dict(os.environ))
 
 
 @pytest.mark.parametrize("when", ["adopted", "timer_fired", "step_succeeded", "load"])
@@ -92,8 +89,7 @@ async def test_after_three_deaths_a_run_is_set_aside_and_the_others_complete(
     healthy = [await server.start() for _ in range(HEALTHY // 2)]
     bad = await server.start()
     healthy += [await server.start() for _ in range(HEALTHY // 2)]
-    server.process.kill()
-    await server.process.wait()
+    await server.is_killed()
 
     for _ in range(DEATHS):
         await server.live(when, bad)
@@ -134,8 +130,7 @@ async def test_a_run_that_was_being_decided_when_the_process_was_killed_by_chanc
     await server.live()
     await server.ask("POST", "/workflows", FLOW)
     run = await server.start()
-    server.process.kill()
-    await server.process.wait()
+    await server.is_killed()
     for _ in range(DEATHS - 1):
         await server.live("adopted", run)
         await server.dies()
@@ -156,8 +151,7 @@ async def test_a_server_that_runs_takes_up_a_run_that_was_set_aside_when_it_is_a
     await server.live()
     await server.ask("POST", "/workflows", FLOW)
     bad = await server.start()
-    server.process.kill()
-    await server.process.wait()
+    await server.is_killed()
     for _ in range(DEATHS):
         await server.live("adopted", bad)
         await server.dies()

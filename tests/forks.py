@@ -217,7 +217,8 @@ def _become(request: dict[str, Any]) -> None:
         signal.signal(request["deaf_to"], signal.SIG_IGN)
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
-    sys.path[:] = [path for path in sys.path if path != str(ROOT)] + [str(ROOT)]
+    ahead = [path for path in request["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = [*ahead, *(path for path in sys.path if path != str(ROOT)), str(ROOT)]
 
 
 def _import_ahead() -> None:

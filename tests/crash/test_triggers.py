@@ -18,6 +18,8 @@ from typing import Any
 import apsw
 import pytest
 
+from tests.forks import Program
+
 EXAMPLES = Path(__file__).parents[2] / "examples" / "sources"
 HOOK = {"kind": "webhook", "path": "/hooks/in"}
 
@@ -31,27 +33,16 @@ class Place:
         self._schedules.write_text(json.dumps([{**data, "trigger": trigger}]))
 
     @contextmanager
-    def server(
-        self, when: str = "never", count: int = 0, **env: str
-    ) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    def server(self, when: str = "never", count: int = 0, **env: str) -> Iterator[tuple[str, Program]]:
         """A server that listens, or has died while its schedules began."""
-        command = [
-            sys.executable,
-            "-m",
-            "tests.crash.mortal_triggers",
-            str(self.db),
-            str(self._schedules),
-            when,
-            str(count),
-        ]
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **env})
-        assert process.stdout is not None
+        args = [str(self.db), str(self._schedules), when, str(count)]
+        environment = {**os.environ, **env}
+        process = Program("tests.crash.mortal_triggers", args, cwd=self.folder, env=environment)
         try:
             yield process.stdout.readline().strip(), process
         finally:
             process.kill()
-            process.wait()
-            process.stdout.close()
+            process.communicate()
 
     def inputs(self) -> list[Any]:
         """What the runs of the schedule were started with."""
@@ -59,7 +50,7 @@ class Place:
             rows = db.execute("SELECT body FROM journal WHERE kind = 'run_started' ORDER BY pos").fetchall()
         return [json.loads(str(body))[1][1]["x"] for (body,) in rows]
 
-    def wait(self, process: subprocess.Popen[str], count: int) -> None:
+    def wait(self, process: Program, count: int) -> None:
         """Until a server has died, or the ledger has so many rows."""
         while process.poll() is None and len(self.ledger()) < count:
             time.sleep(0.01)

@@ -121,16 +121,16 @@ async def test_a_sync_run_does_not_stop_the_engine(engine: TestEngine) -> None:
     class Slow(Cleaner):
         def run(self, ctx: ScheduledRunCtx) -> None:  # type: ignore[override]
             assert threading.get_ident() != here
-            go.wait()
+            assert go.wait(timeout=60)
             self.ran.append(ctx)
 
-    slow = Slow()
-    await given(engine, slow)
+    class Later(Cleaner):
+        async def run(self, ctx: ScheduledRunCtx) -> None:  # type: ignore[override]
+            go.set()
+
+    slow = Slow(priority=1)
+    await given(engine, slow, Later("later", priority=2))
     await engine.advance(minutes=1)
-    [run] = await runs(engine)
-    assert run.status == "running"
-    go.set()
-    await engine.advance()
     assert len(slow.ran) == 1
 
 

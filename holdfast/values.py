@@ -82,6 +82,7 @@ class Error(msgspec.Struct, frozen=True, omit_defaults=True):
 _PLAIN_ID = re.compile(r"[A-Za-z_][A-Za-z0-9_-]*\Z")
 _TAIL = re.compile(r"(?:~\d+)?(?:\[\d+\])?\Z")
 _SEGMENT = re.compile(r'(?:\["(?:[^"\\]|\\.)*"\]|[^.\[\]~"]+)(?:~\d+)?(?:\[\d+\])?')
+_INSTANCE = re.compile(r"~\d+|\[\d+\]")  # the parts of a path that are not in the definition
 
 
 def segment(step_id: str) -> str:
@@ -116,6 +117,11 @@ def scope_of(frame: str) -> tuple[str, int | None]:
         scope, _, index = frame[:-1].rpartition("[")
         return scope, int(index)
     return frame, None
+
+
+def definition_path(path: str) -> str:
+    """The step of the definition that a path is an instance of."""
+    return _INSTANCE.sub("", path)
 
 
 def base_of(tail: str) -> str:

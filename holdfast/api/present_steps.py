@@ -9,8 +9,7 @@ import msgspec
 
 from holdfast.api import present, types
 from holdfast.api.types import time_or_none, time_text
-from holdfast.values import job_id
-from holdfast.views.progress import definition_path
+from holdfast.values import definition_path, job_id
 from holdfast.views.run_steps import Detail, Shown, StepsPart
 from holdfast.views.runs import RunRow
 from holdfast.views.timeline import Row, Strip, Timeline, spans_of

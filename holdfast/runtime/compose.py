@@ -29,6 +29,7 @@ from holdfast.execution.kept import RemoteTools
 from holdfast.execution.logs import Logs
 from holdfast.execution.outputs import Outputs
 from holdfast.ops.backup import artefacts_of
+from holdfast.ops.board_keeper import BoardKeeper
 from holdfast.ops.upkeep import Upkeep
 from holdfast.plugins.call import add_tools
 from holdfast.plugins.find import installed, referenced
@@ -273,6 +274,8 @@ def parts_of(
     store.on_change("schedules", kinds.look_again)
     store.on_change("schedules", fires.query)
     upkeep = _upkeep(core)
+    works = core.options.has_upkeep and not manual_clock
+    keeper = BoardKeeper(store, core.committer, queries, works=works)
     return Parts(
         store=store,
         registry=registry,
@@ -281,9 +284,9 @@ def parts_of(
         gate=gate,
         fatal_runs=core.fatal_runs,
         door=door,
-        effects=_effects(core, callbacks, polling, outbox, fires, kinds),
+        effects=_effects(core, callbacks, polling, outbox, fires, kinds, keeper),
         services=_services(
-            core, plugins, outbox, upkeep, polling, callbacks, wakes, supplies, nodes, fires, kinds
+            core, plugins, outbox, upkeep, keeper, polling, callbacks, wakes, supplies, nodes, fires, kinds
         ),
         commands=Commands(
             store,
@@ -377,7 +380,13 @@ def _kinds(core: _Core, starts: Starts, runs: Runs, queries: Queries, fires: Fir
 
 
 def _effects(
-    core: _Core, callbacks: Callbacks, polling: Polling, outbox: Outbox, fires: Fires, kinds: Kinds
+    core: _Core,
+    callbacks: Callbacks,
+    polling: Polling,
+    outbox: Outbox,
+    fires: Fires,
+    kinds: Kinds,
+    keeper: BoardKeeper,
 ) -> Effects:
     return Effects(
         core.clock,
@@ -392,6 +401,7 @@ def _effects(
         outbox,
         fires,
         kinds,
+        keeper,
         core.options.artefacts,
     )
 
@@ -415,6 +425,7 @@ def _services(
     plugins: Plugins,
     outbox: Outbox,
     upkeep: Upkeep | None,
+    keeper: BoardKeeper,
     polling: Polling,
     callbacks: Callbacks,
     wakes: Wakes,
@@ -443,6 +454,7 @@ def _services(
         core.dispatch,
         restore,
         *tidying,
+        keeper,
         polling,
         callbacks,
         kinds,

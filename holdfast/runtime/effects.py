@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from holdfast.deliveries.outbox import Outbox
 from holdfast.execution.dispatcher import Dispatch
+from holdfast.ops.board_keeper import BoardKeeper
 from holdfast.runtime.alarms import Alarms
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import Door
@@ -18,6 +19,7 @@ from holdfast.triggers.fires import Fires
 from holdfast.triggers.kinds import Kinds
 from holdfast.values import Millis, RunNo
 from holdfast.views.events import Feed
+from holdfast.views.stored_board import LONG_ROWS
 from holdfast.waits.callbacks import Callbacks
 from holdfast.waits.polling import Polling
 
@@ -37,12 +39,14 @@ class Effects:
         outbox: Outbox,
         fires: Fires,
         kinds: Kinds,
+        keeper: BoardKeeper,
         artefacts: Artefacts | None,
     ) -> None:
         self._clock, self._door, self._dispatch, self._residents = clock, door, dispatch, residents
         self._alarms, self._waiters, self._feed = alarms, waiters, feed
         self._callbacks, self._polling = callbacks, polling
         self._outbox, self._fires, self._kinds, self._artefacts = outbox, fires, kinds, artefacts
+        self._keeper = keeper
         # Called for every step, so it is a plain reference without a method in between.
         self.start_attempt, self.stop_attempt = dispatch.start, dispatch.stop
         self.put_jobs, self.jobs_are_put = dispatch.jobs.put, dispatch.jobs.are_put
@@ -65,6 +69,8 @@ class Effects:
             self._kinds.run_ended(resident)
         if self._dispatch.when_free is not None:
             self._dispatch.when_free()
+        if resident.run.seq >= LONG_ROWS:
+            self._keeper.note(resident.run.no)
         self._waiters.run_ended(resident)
 
     def parked(self, resident: ResidentRun, wake_at: Millis | None) -> None:

@@ -96,6 +96,8 @@ class Batch:
     blobs: Annotated[list[tuple[RunNo, str, bytes]], Field("put_blob", _first)]
     # Part, seq, body.
     snapshots: Annotated[list[tuple[RunNo, int, int, bytes]], Field("put_snapshot", _first)]
+    # Part, body: of the stored board of a finished run.
+    boards: Annotated[list[tuple[RunNo, str, bytes]], Field("put_board", _first, alone=True)]
     # SHA-256, size, at.
     artefacts: Annotated[list[tuple[RunNo, str, int, Millis]], Field("put_artefact", _first)]
     logs: Annotated[list[NewLogLine], Field("put_log", _no, alone=True)]

@@ -1,17 +1,17 @@
-"""Every step of a run with its attempts and waits, projected from committed rows and cached by run and row.
+"""Every step of a run with its attempts and waits, projected from committed rows.
 
-    rows ──► Board.take(row) ──► Entry: the step, its tries, its spans, and which rows have its input and output
+    rows ──► FoldedBoard.take(row) ──► Entry: the step, its tries, its spans, and which rows have its input and output
 
 A board has no values over a few hundred bytes: they stay in the journal, and `output_of` and `input_of` read the rows that have
-them. So a page reads only what it shows. An open run is read on from the row where its board ends.
+them. So a page reads only what it shows. `boards` caches them, and `stored_board` keeps those of long runs in the database.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import OrderedDict
-from collections.abc import Iterable, Iterator
-from typing import Any, Final
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import islice
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -35,19 +35,15 @@ from holdfast.engine.events import (
     StepPaused,
     StepSucceeded,
 )
-from holdfast.errors import LimitExceeded
 from holdfast.store.base import Store
 from holdfast.store.records import ReadRow
 from holdfast.values import NULL, Error, Millis, RunNo, scope_of, split
 from holdfast.views.steps import Steps, StepView
 
-ROWS_AT_A_TIME: Final = 200  # some milliseconds
-STEPS_REMEMBERED_MAX: Final = 50_000  # steps on all cached boards; about a kilobyte each
-ROWS_MAX: Final = 200_000  # a longer journal is not read as a board
 KEPT_BYTES_MAX: Final = 256  # a shorter output is kept with its step
 
 
-class Try(msgspec.Struct):
+class Try(msgspec.Struct, omit_defaults=True):
     """One attempt. `outcome` is `pending` if the call announced a later result, which the step then waits for."""
 
     n: int
@@ -59,7 +55,7 @@ class Try(msgspec.Struct):
     retry_at: Millis | None = None
 
 
-class Span(msgspec.Struct):
+class Span(msgspec.Struct, omit_defaults=True):
     """A time in which a step waited: for something from outside, for a timer, or for its next attempt (`backoff`)."""
 
     kind: str
@@ -67,14 +63,21 @@ class Span(msgspec.Struct):
     end: Millis | None = None
 
 
-class Fan(msgspec.Struct):
-    """The children of a fan-out over time: when each began, and when each ended, whether it failed, and its number."""
+class Fan(msgspec.Struct, omit_defaults=True):
+    """The children of a fan-out over time: when each began and when each completed or failed, the failed ones with their number."""
 
     starts: list[Millis] = []
-    ends: list[tuple[Millis, bool, int]] = []
+    completed: list[Millis] = []
+    failed: list[tuple[Millis, int]] = []
+
+    def end(self, at: Millis, index: int, *, failed: bool) -> None:
+        if failed:
+            self.failed.append((at, index))
+        else:
+            self.completed.append(at)
 
 
-class Entry(msgspec.Struct):
+class Entry(msgspec.Struct, omit_defaults=True):
     """A step as a board has it. `frame` is where it stands, `input_seq` and `output_seq` are rows that have its values; 0 is none."""
 
     step: StepView
@@ -85,25 +88,57 @@ class Entry(msgspec.Struct):
     input_seq: int = 0
     output_seq: int = 0
 
-    @property
-    def is_top(self) -> bool:
-        return not self.frame
+
+class Board(Protocol):
+    """What readers ask of a board. `seq` is the last row that it has."""
+
+    seq: int
+
+    def __len__(self) -> int: ...
+
+    def entry(self, path: str) -> Entry | None: ...
+
+    def chosen(self, after: int, limit: int, wanted: Callable[[str, str], bool]) -> list[Entry]:
+        """Steps in the order of reaching, from the first behind `after` on, whose path and status are wanted."""
+        ...
+
+    def inside(self, frame: str) -> Sequence[Entry]:
+        """The steps of a frame; none if the run has not reached it."""
+        ...
+
+    def frames(self, scope: str) -> Sequence[str]:
+        """The frames of a scope, in the order in which they were reached."""
+        ...
 
 
-class Board:
+class FoldedBoard:
+    """The board of a run that is made from its rows."""
+
     def __init__(self) -> None:
         self._steps = Steps(every=True)
         self.seq = 0
         self.at = Millis(0)
         self.by_path: dict[str, Entry] = {}
         self.entries: list[Entry] = []  # in the order of reaching
-        self.inside: dict[str, list[Entry]] = {}  # by frame
-        self.frames: dict[
-            str, list[str]
-        ] = {}  # the frames of each scope, in the order in which they were reached
+        self._inside: dict[str, list[Entry]] = {}  # by frame
+        self._frames: dict[str, list[str]] = {}  # of each scope, in the order of reaching
 
     def __len__(self) -> int:
         return len(self.entries)
+
+    def entry(self, path: str) -> Entry | None:
+        return self.by_path.get(path)
+
+    def chosen(self, after: int, limit: int, wanted: Callable[[str, str], bool]) -> list[Entry]:
+        begin = bisect_right(self.entries, after, key=lambda one: one.step.order)
+        found = (one for one in islice(self.entries, begin, None) if wanted(one.step.path, one.step.status))
+        return list(islice(found, limit))
+
+    def inside(self, frame: str) -> Sequence[Entry]:
+        return self._inside.get(frame, ())
+
+    def frames(self, scope: str) -> Sequence[str]:
+        return self._frames.get(scope, ())
 
     # --------------------------------------------------------------------------------------------- taking rows
 
@@ -127,13 +162,13 @@ class Board:
         frame = split(step.path)[0]
         entry = self.by_path[step.path] = Entry(step, frame)
         self.entries.append(entry)
-        beside = self.inside.get(frame)
+        beside = self._inside.get(frame)
         if beside is not None:
             beside.append(entry)
             return
-        self.inside[frame] = [entry]
+        self._inside[frame] = [entry]
         scope, index = scope_of(frame)
-        self.frames.setdefault(scope, []).append(frame)
+        self._frames.setdefault(scope, []).append(frame)
         around = self.by_path.get(scope)
         if index is not None and around is not None:
             _fan_of(around).starts.append(self.at)
@@ -194,7 +229,7 @@ class Board:
             case CompleteStep(path) | FailStep(path):
                 scope, index = scope_of(path)
                 if index is not None and (around := self.by_path.get(scope)) is not None:
-                    _fan_of(around).ends.append((self.at, isinstance(decision, FailStep), index))
+                    _fan_of(around).end(self.at, index, failed=isinstance(decision, FailStep))
             case _:
                 pass
 
@@ -233,49 +268,6 @@ def _values(path: str, event: Event, decisions: Iterable[Decision]) -> Iterator[
             yield getattr(part, "output", None)
             yield getattr(part, "value", None)
     yield getattr(event, "copied", {}).get(path)
-
-
-class Boards:
-    """The boards of the runs that were looked at last."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self._known: OrderedDict[RunNo, Board] = OrderedDict()
-        self._reading: dict[RunNo, asyncio.Lock] = {}
-
-    async def of(self, no: RunNo) -> Board:
-        """Return the board of a run as of its last row. Other tasks run between two pieces of the journal."""
-        board = self._known.setdefault(no, Board())
-        self._known.move_to_end(no)
-        lock = self._reading.setdefault(no, asyncio.Lock())
-        try:
-            async with lock:  # two readers must not take the same row
-                await self._read_on(no, board)
-        except BaseException:
-            self._known.pop(no, None)  # a row may be taken in half
-            raise
-        finally:
-            if not lock.locked():
-                self._reading.pop(no, None)
-        while len(self._known) > 1 and sum(map(len, self._known.values())) > STEPS_REMEMBERED_MAX:
-            self._known.popitem(last=False)
-        return board
-
-    async def is_too_long(self, no: RunNo) -> bool:
-        return await self._store.last_seq(no) > ROWS_MAX
-
-    async def _read_on(self, no: RunNo, board: Board) -> None:
-        if await self.is_too_long(no):
-            raise LimitExceeded(
-                "journal_too_long",
-                f"the journal of this run has over {ROWS_MAX:,} rows; read its steps in pages",
-            )
-        while rows := await self._store.journal(no, board.seq, ROWS_AT_A_TIME):
-            for row in rows:
-                board.take(row)
-            if len(rows) < ROWS_AT_A_TIME:
-                return
-            await asyncio.sleep(0)
 
 
 async def output_of(store: Store, no: RunNo, entry: Entry) -> msgspec.Raw:

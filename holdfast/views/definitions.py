@@ -19,9 +19,8 @@ from holdfast.spec.notation import Definition
 from holdfast.store.base import Store
 from holdfast.store.records import StoredVersion
 from holdfast.threads import in_thread
-from holdfast.values import Millis, is_text
+from holdfast.values import Millis, definition_path, is_text
 from holdfast.views.outline import AnnotationsOf, Outline, kinds_in, outline_of
-from holdfast.views.progress import definition_path
 
 VERSIONS_REMEMBERED_MAX: Final = 200
 STEPS_REMEMBERED_MAX: Final = 100_000

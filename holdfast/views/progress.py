@@ -7,7 +7,6 @@ already counted.
 from __future__ import annotations
 
 import asyncio
-import re
 from collections import OrderedDict
 from typing import Final, TypedDict
 
@@ -16,25 +15,19 @@ from holdfast.engine.decisions import CompleteStep
 from holdfast.engine.events import StepSucceeded
 from holdfast.store.base import PIECE_BYTES, Store
 from holdfast.store.records import ReadRow
-from holdfast.values import NULL, Millis, RunNo
+from holdfast.values import NULL, Millis, RunNo, definition_path
 from holdfast.views.steps import Steps
+from holdfast.views.stored_board import LONG_ROWS, stored_head
 
 ROWS_READ_MAX: Final = 4_000  # from the beginning of a journal
 ROWS_AT_THE_END: Final = 500
 ROWS_AT_A_TIME: Final = 200
 REMEMBERED_MAX: Final = 1_000  # runs
 
-_INSTANCE = re.compile(r"~\d+|\[\d+\]")  # the parts of a path that are not in the definition
-
 
 class Progress(TypedDict):
     completed_steps: int
     total_steps: int
-
-
-def definition_path(path: str) -> str:
-    """Return the step of the definition that a path is an instance of."""
-    return _INSTANCE.sub("", path)
 
 
 class _Read:
@@ -72,6 +65,8 @@ class Progresses:
         self._known.move_to_end(no)
         while len(self._known) > REMEMBERED_MAX:
             self._known.popitem(last=False)
+        if read.seq == 0 and last >= LONG_ROWS and (head := await stored_head(self._store, no)) is not None:
+            read.seq, read.completed, read.steps = head.seq, set(head.completed), None
         while read.seq < last:
             if read.steps is not None and read.seq >= ROWS_READ_MAX:
                 read.steps = None

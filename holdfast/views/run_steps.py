@@ -5,9 +5,7 @@ Reads boards, and of the journal only the rows whose values are shown.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Collection
-from itertools import islice
 from typing import Any, Final
 
 import msgspec
@@ -22,12 +20,13 @@ from holdfast.runtime.remembered import Remembered
 from holdfast.store.artefacts import SCHEME
 from holdfast.store.base import Store
 from holdfast.store.records import LogLine, RunRow
-from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, decode, job_id
-from holdfast.views.board import Boards, Entry, Span, Try, input_of, output_of
+from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, decode, definition_path, job_id, split
+from holdfast.views.board import Entry, Span, Try, input_of, output_of
+from holdfast.views.boards import Boards
 from holdfast.views.definitions import Definitions
-from holdfast.views.outputs import whole_run
-from holdfast.views.progress import definition_path
+from holdfast.views.outputs import apart_if_long, whole_run
 from holdfast.views.steps import PAGE_BYTES_MAX, StepPages, StepView, fill_gathered
+from holdfast.views.stored_board import stored_output
 from holdfast.views.timeline import Timeline, timeline_of
 from holdfast.views.values import GATHERED, Head, Values, part_of
 
@@ -76,7 +75,7 @@ class Detail(msgspec.Struct, frozen=True):
 class RunSteps:
     def __init__(self, store: Store, plans: Plans, definitions: Definitions) -> None:
         self._store, self._plans, self._definitions = store, plans, definitions
-        self._boards, self._long = Boards(store), StepPages(store)
+        self.boards, self._long = Boards(store), StepPages(store)
         # Of finished runs: counting the children of a large fan-out takes some 30 ms.
         self._timelines: Remembered[tuple[RunNo, str | None, int], Timeline] = Remembered(
             count_max=TIMELINES_REMEMBERED_MAX, bytes_max=TIMELINE_ROWS_REMEMBERED_MAX
@@ -104,21 +103,21 @@ class RunSteps:
         plan = await self._plans.of_version(row.tenant, row.version)
         kind_of = await self._definitions.kinds(row.tenant, row.version)
         is_plain = under is None and not statuses and not kinds
-        if is_plain and await self._boards.is_too_long(row.no):
+        if is_plain and await self.boards.is_too_long(row.no):
             return await self._long_page(row, plan, kind_of, every=every, after=after, limit=limit)
-        board = await self._boards.of(row.no)
-        if under is not None and under not in board.by_path and under not in board.inside:
+        board = await self.boards.of(row)
+        if under is not None and board.entry(under) is None and not board.inside(under):
             raise NotFound(f"the run has not reached a step {ascii(under)[1:-1]:.100}")
-        begin = bisect_right(board.entries, after, key=lambda one: one.step.order)
-        wanted = (
-            one
-            for one in islice(board.entries, begin, None)
-            if (every or not is_plain or one.is_top or one.step.status == "failed")
-            and (under is None or beneath(under, one.step.path))
-            and (not statuses or one.step.status in statuses)
-            and (not kinds or kind_of.get(definition_path(one.step.path), "") in kinds)
-        )
-        entries = list(islice(wanted, limit + 1))
+
+        def wanted(path: str, status: str) -> bool:
+            return (
+                (every or not is_plain or status == "failed" or not split(path)[0])
+                and (not statuses or status in statuses)
+                and (under is None or beneath(under, path))
+                and (not kinds or kind_of.get(definition_path(path), "") in kinds)
+            )
+
+        entries = board.chosen(after, limit + 1, wanted)
         items = await self._shown(row, plan, kind_of, entries[:limit], values, board.seq)
         has_more = len(items) < len(entries)
         return StepsPart(items, items[-1].step.order if has_more else None, board.seq)
@@ -134,12 +133,13 @@ class RunSteps:
     ) -> list[Shown]:
         shown: list[Shown] = []
         room = PAGE_BYTES_MAX
+        gathering = Gathering(self._store, plan, row)
         for entry in entries:
             if room <= 0:
                 break
             step = msgspec.structs.replace(entry.step)
             step.job_id = job_id(row.id, step.path, step.attempt) if step.attempt else None
-            output, head = await self._output(row, plan, entry, step, values, seq)
+            output, head = await self._output(row, gathering, entry, step, values, seq)
             step.output = output
             room -= len(output)
             kind = kind_of.get(definition_path(step.path), "")
@@ -147,7 +147,7 @@ class RunSteps:
         return shown
 
     async def _output(
-        self, row: RunRow, plan: Plan, entry: Entry, step: StepView, values: Values, seq: int
+        self, row: RunRow, gathering: Gathering, entry: Entry, step: StepView, values: Values, seq: int
     ) -> tuple[msgspec.Raw, Head | None]:
         if not step.joined or values == "none":
             return await part_of(self._store, row.no, await output_of(self._store, row.no, entry), values)
@@ -156,8 +156,7 @@ class RunSteps:
         key = (row.no, seq, step.path)
         known = self._gathered.get(key)
         if known is None:
-            run = Run(row.no, row.id, row.version, row.tenant)
-            fill_gathered(step, Draft(plan, await whole_run(self._store, run), run.at))
+            await gathering.fill(step)
             known = (step.output, step.error)
             self._gathered.put(key, known, len(step.output))
         step.output, step.error = known
@@ -178,8 +177,8 @@ class RunSteps:
     async def detail(self, row: RunRow, path: str, values: Values) -> Detail:
         plan = await self._plans.of_version(row.tenant, row.version)
         kind_of = await self._definitions.kinds(row.tenant, row.version)
-        board = await self._boards.of(row.no)
-        entry = board.by_path.get(path)
+        board = await self.boards.of(row)
+        entry = board.entry(path)
         if entry is None:
             raise NotFound(f"the run has not reached a step {ascii(path)[1:-1]:.100}")
         (shown,) = await self._shown(row, plan, kind_of, [entry], values, board.seq)
@@ -217,7 +216,7 @@ class RunSteps:
         self, row: RunRow, under: str | None, buckets: int, now: Millis
     ) -> tuple[Timeline, int, Any]:
         """The run over time, as of the row that is returned too, with the kinds of its steps."""
-        board = await self._boards.of(row.no)
+        board = await self.boards.of(row)
         kind_of = await self._definitions.kinds(row.tenant, row.version)
         if row.status not in TERMINAL or row.finished_at is None:
             return timeline_of(board, under, buckets, now), board.seq, kind_of
@@ -227,6 +226,26 @@ class RunSteps:
             found = timeline_of(board, under, buckets, row.finished_at)
             self._timelines.put(key, found, len(found.rows) + 1)
         return found, board.seq, kind_of
+
+
+class Gathering:
+    """Gathers the outputs of scopes of a run, which is folded at most once for all of them."""
+
+    def __init__(self, store: Store, plan: Plan, row: RunRow) -> None:
+        self._store, self._plan, self._row = store, plan, row
+        self._draft: Draft | None = None
+
+    async def fill(self, step: StepView) -> None:
+        """Fill in the output of a scope, or an error if it is too large to show."""
+        stored = await stored_output(self._store, self._row.no, step.path) if step.is_top else None
+        if stored is not None:
+            step.output = msgspec.Raw(stored)
+            return
+        if self._draft is None:
+            row = self._row
+            run = await whole_run(self._store, Run(row.no, row.id, row.version, row.tenant))
+            self._draft = Draft(self._plan, run, run.at)
+        await apart_if_long(self._draft.run, fill_gathered, step, self._draft)
 
 
 def _find_files(value: Any, names: dict[str, str]) -> None:

@@ -61,6 +61,7 @@ from holdfast.views.seen import Sees, seen_store
 from holdfast.views.services import ServiceView, services_of
 from holdfast.views.stats import WorkflowStats
 from holdfast.views.steps import StepView
+from holdfast.views.stored_board import LONG_ROWS, stored_output
 from holdfast.views.tasks import Task, TaskQueries
 from holdfast.views.values import GATHERED, Head, Values, part_of
 from holdfast.views.waiting import Waits
@@ -141,7 +142,7 @@ class Queries:
         inputs, head = await part_of(self.store, row.no, started.inputs, values)
         if head is not None:
             heads["inputs"] = head
-        output, unshown, head = await self._shown_output(row, plan, finish, values)
+        output, unshown, head = await self._shown_output(row, plan, finish, values, ends.last[0])
         if head is not None:
             heads["output"] = head
         return RunView(
@@ -415,7 +416,7 @@ class Queries:
         return await load_run_in_turns(self.store, stored)
 
     async def _shown_output(
-        self, row: RunRow, plan: Plan, finish: FinishRun | None, values: Values
+        self, row: RunRow, plan: Plan, finish: FinishRun | None, values: Values, seq: int
     ) -> tuple[msgspec.Raw, Error | None, Head | None]:
         if values == "none" or finish is None:
             return NULL, None, None
@@ -423,23 +424,26 @@ class Queries:
             return NULL, None, GATHERED if finish.status == "completed" else None
         known = self._outputs.get(row.no)
         if known is None:
-            known = await self._output(row, plan, finish)
+            known = await self._output(row, plan, finish, seq)
             if plan.output is None:  # gathered from its steps, which takes long
                 self._outputs.put(row.no, known, len(known[0]))
         output, unshown = known
         return (output, unshown, None) if values == "all" else cut_apart(output, unshown)
 
     async def _output(
-        self, row: RunRow, plan: Plan, finish: FinishRun | None
+        self, row: RunRow, plan: Plan, finish: FinishRun | None, seq: int
     ) -> tuple[msgspec.Raw, Error | None]:
         """Return the output of a run, or an error if it is too large to show."""
         if finish is None or finish.status != "completed":
             return NULL, None
         text = bytes(await whole(self.store, row.no, finish.output))
-        try:
-            if not finish.caught and (plan.output is None or b'"$' in text):
-                text = await output_text(self.store, plan, await self._folded(row.no))
+        if finish.caught or not (plan.output is None or b'"$' in text):
             return msgspec.Raw(text), None
+        stored = await stored_output(self.store, row.no, "") if seq >= LONG_ROWS else None
+        if stored is not None:
+            return msgspec.Raw(stored), None
+        try:
+            return msgspec.Raw(await output_text(self.store, plan, await self._folded(row.no))), None
         except (TooLarge, RecursionError):
             return NULL, Error("output_too_large", UNSHOWN)
 

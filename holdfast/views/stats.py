@@ -1,6 +1,6 @@
 """How a workflow did lately: how many of its last runs succeeded, and how long its steps took. Writes nothing.
 
-    last finished runs ──► Board of each, its first rows ──► durations by step of the definition
+    last finished runs ──► board of each, its first rows ──► durations by step of the definition
 
 Of a long run only the first rows are read: its first items say how long such an item takes. What was read of a finished run is
 remembered, so a second look reads only the runs since.
@@ -18,9 +18,8 @@ import msgspec
 
 from holdfast.store.base import Store
 from holdfast.store.records import RunRow, Wanted
-from holdfast.values import TERMINAL, Millis, RunNo
-from holdfast.views.board import Board
-from holdfast.views.progress import definition_path
+from holdfast.values import TERMINAL, Millis, RunNo, definition_path
+from holdfast.views.board import FoldedBoard
 
 ROWS_PER_RUN_MAX: Final = 200
 ROWS_MAX: Final = 400  # read for one answer: some 40 ms; the next one reads on
@@ -89,7 +88,7 @@ class WorkflowStats:
         return list(found.values()), count
 
     async def _read(self, no: RunNo) -> tuple[list[Took], int]:
-        board, rows = Board(), await self._store.journal(no, 0, ROWS_PER_RUN_MAX)
+        board, rows = FoldedBoard(), await self._store.journal(no, 0, ROWS_PER_RUN_MAX)
         for row in rows:
             board.take(row)
         await asyncio.sleep(0)

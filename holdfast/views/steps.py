@@ -89,7 +89,7 @@ _FOR_OTHERS: Final = (*LACKS, "key", "callback", "signal", "approval", "conditio
 _OUTSIDE: Final = frozenset({("ready", "no_tool"), *(("waiting", kind) for kind in _FOR_OTHERS)})
 
 
-class StepView(msgspec.Struct):
+class StepView(msgspec.Struct, omit_defaults=True):
     """One step instance. `attempt` is the number of the latest attempt. `attempts` counts all attempts, except those that were given
     back because this process does not have the tool, or no worker was there; a step that makes no call has none.
 

@@ -5,7 +5,7 @@ Reads a board and nothing else. The rows stand in reading order: a scope before 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -61,14 +61,14 @@ def timeline_of(board: Board, under: str | None, buckets: int, now: Millis) -> T
     return Timeline(start, max(ends, default=now), rows, more)
 
 
-def _frames(board: Board, under: str | None) -> list[str]:
+def _frames(board: Board, under: str | None) -> Sequence[str]:
     if under is None:
-        return [""] if "" in board.inside else []
-    if under in board.inside:
+        return [""]
+    if board.inside(under):
         return [under]  # an item, or the inside of a branch or a nested workflow
-    if under not in board.by_path:
+    if board.entry(under) is None:
         raise NotFound(f"the run has not reached a step {ascii(under)[1:-1]:.100}")
-    return board.frames.get(under, [])[:CHILDREN_SHOWN_MAX]
+    return board.frames(under)[:CHILDREN_SHOWN_MAX]
 
 
 def _reading_order(board: Board, frames: Iterable[str], depth: int) -> Iterator[tuple[Entry, int]]:
@@ -77,13 +77,13 @@ def _reading_order(board: Board, frames: Iterable[str], depth: int) -> Iterator[
         entry, depth = stack.pop()
         yield entry, depth
         if not _is_folded(entry):
-            stack += [(one, depth + 1) for one in _of(board, board.frames.get(entry.step.path, ()))]
+            stack += [(one, depth + 1) for one in _of(board, board.frames(entry.step.path))]
 
 
 def _of(board: Board, frames: Iterable[str]) -> list[Entry]:
     """The steps of some frames by the number of the frame, last first."""
     ordered = sorted(frames, key=lambda frame: scope_of(frame)[1] or 0, reverse=True)
-    return [entry for frame in ordered for entry in reversed(board.inside[frame])]
+    return [entry for frame in ordered for entry in reversed(board.inside(frame))]
 
 
 def _is_folded(entry: Entry) -> bool:
@@ -101,16 +101,16 @@ def _strip(entry: Entry, buckets: int, now: Millis) -> Strip:
             found[min(max((at - start) // width, 0), buckets - 1)] += 1
         return found
 
-    failed = [(at, index) for at, is_failed, index in fan.ends if is_failed]
-    left = len(fan.starts) - len(fan.ends) if entry.step.is_over else 0
+    ended = len(fan.completed) + len(fan.failed)
+    left = len(fan.starts) - ended if entry.step.is_over else 0
     return Strip(
         start,
         width,
         counted(fan.starts),
-        counted(at for at, is_failed, _ in fan.ends if not is_failed),
-        counted(at for at, _ in failed),
+        counted(fan.completed),
+        counted(at for at, _ in fan.failed),
         counted([end] * max(left, 0)),
-        sorted(index for _, index in failed)[:FAILED_ITEMS_MAX],
+        sorted(index for _, index in fan.failed)[:FAILED_ITEMS_MAX],
     )
 
 

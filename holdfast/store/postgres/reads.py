@@ -75,6 +75,7 @@ class RunReads(Asking):
     number_at = value("number_at", RunNo)
     last_seq = value("last_seq", int)
     blob = value("blob", same)
+    runs_without_board = values("runs_without_board")
     request = first("request", lambda *row: row)
     request_of = value("request_of", same)
     artefacts_of_run = tuples("artefacts_of_run")
@@ -111,6 +112,9 @@ class RunReads(Asking):
             if size >= bytes_max:
                 break
         return found
+
+    async def board_parts(self, no: RunNo, parts: Sequence[str]) -> dict[str, bytes]:
+        return dict(await self._ask("board_parts", no, parts))
 
     async def blob_head(self, no: RunNo, sha256: str, size: int) -> tuple[bytes, int]:
         """The first bytes of a large value, and its length."""

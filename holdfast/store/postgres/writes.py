@@ -36,6 +36,7 @@ LAST_COUNTS: Final[dict[str, Key]] = {
     "put_worker": itemgetter(0, 1),
     "put_assignment": itemgetter(0, 1, 2),
     "put_snapshot": itemgetter(0, 1),
+    "put_board": itemgetter(0, 1),
     "put_schedule": itemgetter(0, 1),
     "put_source": itemgetter(1, 2),
 }

@@ -177,6 +177,14 @@ class SqliteReads(Opening, OwnershipReads, FeedReads, WorkflowReads, WaitReads, 
         found: tuple[bytes] = await self._first("blob", (no, sha256)) or NO_BLOB
         return found[0]
 
+    async def board_parts(self, no: RunNo, parts: Sequence[str]) -> dict[str, bytes]:
+        """Parts of the stored board of a run, of those that are there."""
+        return dict(self._ask("board_parts", (no, msgspec.json.encode(parts).decode())))
+
+    async def runs_without_board(self, newest: int, rows: int) -> list[RunNo]:
+        """Of so many newest runs, the finished ones with a journal of this many rows and no stored board."""
+        return [RunNo(no) for (no,) in self._ask("runs_without_board", (newest, rows))]
+
     async def blob_head(self, no: RunNo, sha256: str, size: int) -> tuple[bytes, int]:
         """The first bytes of a large value, and its length."""
         head, length = self._ask("blob_head", (no, sha256, size)).get

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.store.base import Store
 from tests.store.conformance.batches import Open
+from tests.store.conformance.boards import BoardsConformance
 from tests.store.conformance.callback_deliveries import CallbackDeliveriesConformance
 from tests.store.conformance.commits import CommitsConformance
 from tests.store.conformance.definitions import DefinitionsConformance
@@ -31,6 +32,7 @@ class StoreConformance(
     DefinitionsConformance,
     ListsConformance,
     PulseConformance,
+    BoardsConformance,
     JournalsConformance,
     FencesConformance,
     RunsConformance,

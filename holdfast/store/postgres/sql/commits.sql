@@ -140,6 +140,11 @@ INSERT INTO blob (run, sha256, body) SELECT * FROM unnest($1::bigint[], $2::text
 INSERT INTO snapshot (run, part, seq, body) SELECT * FROM unnest($1::bigint[], $2::bigint[], $3::bigint[], $4::bytea[])
     ON CONFLICT (run, part) DO UPDATE SET seq = excluded.seq, body = excluded.body
 
+-- name: put_board
+INSERT INTO board (run, part, body)
+SELECT b.* FROM unnest($1::bigint[], $2::text[], $3::bytea[]) AS b(run, part, body) JOIN run r ON r.no = b.run
+    ON CONFLICT (run, part) DO UPDATE SET body = excluded.body
+
 -- name: put_artefact
 INSERT INTO artefact (run, sha256, size, created_at) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::bigint[])
     ON CONFLICT DO NOTHING
@@ -340,6 +345,9 @@ DELETE FROM journal WHERE run = ANY ($1::bigint[])
 
 -- name: forget_runs_snapshot
 DELETE FROM snapshot WHERE run = ANY ($1::bigint[])
+
+-- name: forget_runs_board
+DELETE FROM board WHERE run = ANY ($1::bigint[])
 
 -- name: forget_runs_blob
 DELETE FROM blob WHERE run = ANY ($1::bigint[])

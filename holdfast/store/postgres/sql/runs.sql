@@ -49,6 +49,15 @@ SELECT coalesce(max(seq), 0) FROM journal WHERE run = $1
 -- name: blob
 SELECT body FROM blob WHERE run = $1 AND sha256 = $2
 
+-- name: board_parts
+SELECT part, body FROM board WHERE run = $1 AND part = ANY ($2::text[])
+
+-- name: runs_without_board
+-- Of the newest runs, the finished ones with at least so many rows.
+SELECT no FROM (SELECT no, finished_at FROM run ORDER BY no DESC LIMIT $1) r
+ WHERE finished_at IS NOT NULL AND EXISTS (SELECT 1 FROM journal WHERE run = r.no AND seq >= $2)
+   AND NOT EXISTS (SELECT 1 FROM board WHERE run = r.no)
+
 -- name: blob_head
 SELECT substring(body FROM 1 FOR $3::int), octet_length(body) FROM blob WHERE run = $1 AND sha256 = $2
 

@@ -52,6 +52,21 @@ SELECT CAST(substr(body, 1, ?3) AS BLOB), octet_length(body) FROM blob WHERE run
 -- name: blob_bytes
 SELECT octet_length(body) FROM blob WHERE run = ? AND sha256 = ?;
 
+-- name: put_board
+INSERT OR REPLACE INTO board (run, part, body) SELECT ?1, ?2, ?3 WHERE EXISTS (SELECT 1 FROM run WHERE no = ?1);
+
+-- name: board_parts
+SELECT part, body FROM board WHERE run = ? AND part IN (SELECT value FROM json_each(?));
+
+-- name: runs_without_board
+-- Of the newest runs, the finished ones with at least so many rows.
+SELECT no FROM (SELECT no, finished_at FROM run ORDER BY no DESC LIMIT ?1) r
+ WHERE finished_at IS NOT NULL AND EXISTS (SELECT 1 FROM journal WHERE run = r.no AND seq >= ?2)
+   AND NOT EXISTS (SELECT 1 FROM board WHERE run = r.no);
+
+-- name: forget_run_board
+DELETE FROM board WHERE run = ?;
+
 -- name: forget_run_journal
 -- The newest row of all stays, as nobody's and empty, until there is a newer one: a position that was freed at the top
 -- would be given out again, and a reader who goes on from it would miss what it tells then.

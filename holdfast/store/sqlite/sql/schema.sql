@@ -317,6 +317,13 @@ CREATE TABLE pulse (
   PRIMARY KEY (series, minute, beat)
 ) WITHOUT ROWID;
 
+CREATE TABLE board (
+  run  INTEGER NOT NULL,
+  part TEXT NOT NULL,
+  body BLOB NOT NULL,
+  PRIMARY KEY (run, part)
+);
+
 CREATE INDEX run_owned ON run (no)
   WHERE owner IS NOT NULL AND finished_at IS NULL;
 

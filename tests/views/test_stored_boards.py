@@ -1,0 +1,161 @@
+"""Boards of long runs that have finished: stored while the engine is idle, and read as if they had been folded."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import tool
+from holdfast.api.services import Services
+from holdfast.runtime import compose
+from holdfast.runtime.compose import Options, Registry
+from holdfast.spec.workflow import WorkflowSpec
+from holdfast.store.batch import Batch
+from holdfast.store.records import RunRow
+from holdfast.values import decode
+from holdfast.views.board import Board, FoldedBoard
+from holdfast.views.boards import Boards, read_on
+from holdfast.views.stored_board import StoredBoard, stored_board, stored_output
+from holdfast.views.timeline import timeline_of
+
+pytestmark = pytest.mark.anyio
+
+LOOP = """
+name: long
+steps:
+  - id: each
+    kind: foreach
+    items: $.inputs.of
+    concurrency: 50
+    on_any_fail: continue
+    steps: [{id: do, tool: halve, args: {n: "{{item}}"}}, {id: big, tool: halve, args: {n: 2}}]
+  - {id: last, tool: halve, args: {n: 4}}
+"""
+ITEMS = 600  # two rows each, or one if it fails
+SHORT = "name: short\nsteps: [{id: a, tool: halve, args: {n: 2}}]"
+
+
+@tool
+async def halve(n: int) -> str:
+    if n % 2:
+        raise ValueError(f"{n} is odd")
+    return "x" * 300 if n == 2 else str(n // 2)
+
+
+@asynccontextmanager
+async def opened(folder: Path) -> AsyncIterator[Services]:
+    """An engine as a program has it, with all that works by itself."""
+    options = Options()
+    engine = compose.embedded(
+        f"sqlite:///{folder}/h.db", Registry([halve]), None, options, durability="relaxed", artefact_roots=()
+    )
+    await engine.open()
+    try:
+        yield Services(engine)
+    finally:
+        await engine.close()
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+@pytest.fixture
+async def hf(tmp_path: Path) -> AsyncIterator[Services]:
+    async with opened(tmp_path) as services:
+        yield services
+
+
+async def finished(hf: Services) -> RunRow:
+    return await ended(hf, LOOP, {"of": [n if n % 10 == 1 else 2 * n for n in range(ITEMS)]})
+
+
+async def ended(hf: Services, text: str, inputs: dict[str, Any]) -> RunRow:
+    run, _ = await hf.commands.start("default", WorkflowSpec.from_yaml_str(text), inputs)
+    await hf.queries.wait_for("default", run.id, 60)
+    return await hf.queries.row("default", run.id)
+
+
+async def when_stored(hf: Services, row: RunRow) -> StoredBoard:
+    async with asyncio.timeout(60):
+        while (board := await stored_board(hf.queries.store, row.no)) is None:
+            await asyncio.sleep(0.01)
+    return board
+
+
+def everything(_path: str, _status: str) -> bool:
+    return True
+
+
+QUESTIONS: Sequence[Callable[[Board], Any]] = (
+    lambda board: board.seq,
+    len,
+    lambda board: board.chosen(0, 10**6, everything),
+    lambda board: board.chosen(700, 5, everything),
+    lambda board: board.chosen(3, 20, lambda path, status: status == "failed"),
+    lambda board: board.entry("each[7].big"),
+    lambda board: board.entry("each[7]"),
+    lambda board: board.inside("each[9]"),
+    lambda board: list(board.frames("each")),
+    lambda board: timeline_of(board, None, 50, board.chosen(0, 1, everything)[0].step.started),
+    lambda board: timeline_of(board, "each[20]", 50, board.chosen(0, 1, everything)[0].step.started),
+)
+
+
+async def test_a_stored_board_answers_like_one_that_is_folded(hf: Services) -> None:
+    row = await finished(hf)
+    stored, folded = await when_stored(hf, row), FoldedBoard()
+    await read_on(hf.queries.store, row.no, folded)
+    assert [question(stored) for question in QUESTIONS] == [question(folded) for question in QUESTIONS]
+
+
+async def test_a_look_at_a_long_run_after_a_restart_reads_what_was_stored(tmp_path: Path) -> None:
+    async with opened(tmp_path) as hf:
+        row = await finished(hf)
+        await when_stored(hf, row)
+        before = await hf.queries.run("default", row.id)
+    async with opened(tmp_path) as hf:
+        queries = hf.queries
+        assert await queries.run("default", row.id) == before
+        assert isinstance(await queries.run_steps.boards.of(row), StoredBoard)
+        page = await queries.run_steps.page(row, limit=5)
+        outputs = {one.step.path: decode(one.step.output) for one in page.items}
+        assert outputs["each"] == decode(before.output_text)["each"]
+
+
+async def test_a_run_that_ended_just_before_the_process_did_is_stored_at_the_next_start(
+    tmp_path: Path,
+) -> None:
+    async with opened(tmp_path) as hf:
+        row = await finished(hf)
+    async with opened(tmp_path) as hf:
+        assert (await when_stored(hf, row)).seq == await hf.queries.store.last_seq(row.no)
+
+
+async def test_the_output_of_a_run_is_stored_as_it_is_shown(hf: Services) -> None:
+    row = await finished(hf)
+    await when_stored(hf, row)
+    stored = await stored_output(hf.queries.store, row.no, "")
+    assert stored == bytes((await hf.queries.run("default", row.id)).output_text)
+
+
+async def test_a_short_run_has_no_stored_board(hf: Services) -> None:
+    short = await ended(hf, SHORT, {})
+    await when_stored(hf, await finished(hf))
+    assert await stored_board(hf.queries.store, short.no) is None
+
+
+async def test_a_board_of_another_format_is_folded_again(hf: Services) -> None:
+    row = await finished(hf)
+    await when_stored(hf, row)
+    batch = Batch()
+    batch.boards.append((row.no, "head", b"of another release"))
+    await hf.engine.committer.commit(batch)
+    assert await stored_board(hf.queries.store, row.no) is None
+    assert isinstance(await Boards(hf.queries.store).of(row), FoldedBoard)

@@ -35,6 +35,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.runtime.rerun import Again
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.starts import RerunRun
+from holdfast.spec.triggers import CLOCK_KINDS
 from holdfast.values import TERMINAL, RunId, base_of, segment
 from holdfast.views.steps import Steps, StepView
 
@@ -169,9 +170,7 @@ def _started_by(trigger: RunTrigger | None) -> list[str]:
     if trigger is None:
         return []
     late = ", caught up" if trigger.is_catchup else ""
-    when = (
-        f"due at {trigger.scheduled_at}" if trigger.kind in ("cron", "interval", "at") else trigger.occurrence
-    )
+    when = f"due at {trigger.scheduled_at}" if trigger.kind in CLOCK_KINDS else trigger.occurrence
     return [f"started by schedule {harmless(trigger.schedule_id)}, {harmless(when)}{late}"]
 
 

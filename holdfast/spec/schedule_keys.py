@@ -44,6 +44,7 @@ from holdfast.spec.patch import NO_PATCH, Patch, replace
 from holdfast.spec.policy import NAME_CHARS_MAX
 from holdfast.spec.problems import Fields, Where, did_you_mean, meant, quoted
 from holdfast.spec.triggers import (
+    CLOCK_KINDS,
     AtTrigger,
     Between,
     CronTrigger,
@@ -422,7 +423,7 @@ SCHEDULE_KEYS: Final[Table] = {
     "allow_unsigned": Key(Flag(), "true: accept a webhook without a secret although the server requires API keys."),
 }  # fmt: skip
 
-_CLOCK: Final = ("cron", "interval", "at")
+_CLOCK: Final = tuple(kind for kind in TRIGGER_KEYS if kind in CLOCK_KINDS)
 # Keys that mean something for some kinds of trigger only.
 KINDS_OF_KEY: Final[dict[str, tuple[str, ...]]] = {
     "dst": ("cron",),

@@ -9,7 +9,7 @@ Knows what each kind holds. Must not know the keys of the text, or what is allow
 
 from __future__ import annotations
 
-from typing import Any, ClassVar, Final, Literal
+from typing import Any, ClassVar, Final, Literal, get_args
 
 import msgspec
 
@@ -106,6 +106,7 @@ Trigger = (
     | PluginTrigger
 )
 ClockTrigger = CronTrigger | IntervalTrigger | AtTrigger | PluginTrigger
+CLOCK_KINDS: Final = frozenset(record.kind for record in get_args(ClockTrigger))
 
 
 class Between(msgspec.Struct, frozen=True, rename={"from_": "from"}):

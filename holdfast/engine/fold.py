@@ -80,7 +80,7 @@ def fold(run: Run, event: Event, decisions: Iterable[Decision], at: Millis, epoc
         run.epoch = epoch
     EVENTS[type(event)](run, event, effects)
     for decision in decisions:
-        _DECISIONS[type(decision)](run, decision, effects)
+        DECISIONS[type(decision)](run, decision, effects)
     status = "running" if run.active and run.begun and not run.ending else _status(run)
     if status != run.status:
         run.status = status
@@ -317,7 +317,7 @@ def finish_run(run: Run, order: FinishRun, effects: Effects) -> None:
         run.guards, run.undo, run.end, run.caught = {}, [], None, order.caught
 
 
-_DECISIONS: Final[dict[type, Callable[[Run, Any, Effects], None]]] = {
+DECISIONS: Final[dict[type, Callable[[Run, Any, Effects], None]]] = {
     StartAttempt: _start_attempt,
     ReserveKey: _reserve_key,
     StopAttempt: _stop_attempt,

@@ -61,7 +61,7 @@ def enter(draft: Draft, frame: str, name: str) -> None:
         if node.around is not None and _is_skipped(draft, frame, path, node, node.around):
             return None
         if type(node) is not Call:
-            return _ENTER[type(node)](draft, frame, path, node)
+            return ENTER[type(node)](draft, frame, path, node)
         text = node.inputs(draft.seen_from(frame) if frame or len(draft.frames) > 1 else draft)
     except BROKEN as error:
         return fail_step(draft, path, broken(error, path))
@@ -196,7 +196,7 @@ def _enter_nested(draft: Draft, frame: str, path: str, node: Nested, at: Outcome
     draft.begin_at(path, at.to)
 
 
-_ENTER: Final[dict[type, Callable[[Draft, str, str, Any], None]]] = {
+ENTER: Final[dict[type, Callable[[Draft, str, str, Any], None]]] = {
     Timer: _enter_timer,
     Value: _enter_value,
     Condition: enter_condition,

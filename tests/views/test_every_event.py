@@ -89,8 +89,8 @@ def test_no_other_module_of_these_packages_reads_events() -> None:
 
 def test_the_engine_decides_and_folds_every_event_and_folds_every_decision() -> None:
     assert set(decide._ON) == set(fold_events.EVENTS) == set(Event.__args__)
-    assert set(fold._DECISIONS) == set(Decision.__args__)
+    assert set(fold.DECISIONS) == set(Decision.__args__)
 
 
 def test_the_engine_enters_every_node_of_a_plan() -> None:
-    assert {Call, *nodes._ENTER} == set(Node.__args__)
+    assert {Call, *nodes.ENTER} == set(Node.__args__)

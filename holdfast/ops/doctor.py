@@ -15,8 +15,7 @@ from holdfast.ops.backup import artefacts_of
 from holdfast.ops.doctor_runs import compared
 from holdfast.spec.notation import definition_from_stored
 from holdfast.store.artefacts import SCHEME, Artefacts
-from holdfast.store.base import COPIED, StoreFile
-from holdfast.store.feed import Cursor
+from holdfast.store.base import COPIED, Acknowledged, StoreFile
 from holdfast.store.lock import holder_of, read_lock
 from holdfast.values import canonical, decode
 from holdfast.views.schedules import unreadable
@@ -72,16 +71,16 @@ def _identity(store: StoreFile) -> Finding:
     return Finding("identity", note=COPIED.format(path=store.path) if store.is_copied() else "its own")
 
 
-def _commits(store: StoreFile, acknowledged: Cursor | None) -> Finding:
-    """Check that no acknowledged commit is missing. A copy may be behind its original."""
-    end = store.feed_end_now()
+def _commits(store: StoreFile, acknowledged: Acknowledged | None) -> Finding:
+    """Check that no acknowledged commit is missing. A copy may be behind its original, which is said and no problem."""
+    note = store.behind() or f"up to position {store.feed_end_now()}"
     wrong = "" if store.is_copied() else store.lost(acknowledged)
     hint = (
         "restore the newest files or backup, or accept the loss: holdfast doctor --accept-loss"
         if wrong
         else ""
     )
-    return Finding("acknowledged commits are there", [wrong] if wrong else [], f"up to position {end}", hint)
+    return Finding("acknowledged commits are there", [wrong] if wrong else [], note, hint)
 
 
 def _large_values(store: StoreFile) -> Finding:

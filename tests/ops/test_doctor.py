@@ -277,3 +277,79 @@ async def test_a_restored_backup_is_no_loss(tmp_path: Path) -> None:
     path.write_bytes((tmp_path / "copy.db").read_bytes())  # the same inode, with the old mark beside it
     assert await _problems(path) == {}
     assert await _readiness(Settings(db=f"sqlite:///{path}", port=0)) == (200, {"ready": True, "reasons": []})
+
+
+async def _ran(path: Path, times: int = 1) -> None:
+    async with Holdfast(f"sqlite:///{path}", tools=[later]) as hf:
+        for _ in range(times):
+            await (await hf.start(SIMPLE)).result(timeout=60)
+
+
+async def test_an_older_copy_over_a_closed_database_is_found_until_it_is_accepted(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    await _ran(path)
+    older = path.read_bytes()
+    await _ran(path)
+    path.write_bytes(older)  # the same inode
+    finding = (await _looked_at(path))["acknowledged commits are there"]
+    assert "an older copy was put in its place" in finding.problems[0]
+    assert "--accept-loss" in finding.hint
+    settings = Settings(db=f"sqlite:///{path}", port=0)
+    for _ in range(2):
+        assert await _readiness(settings) == (503, {"ready": False, "reasons": ["store_damaged"]})
+    forget_mark(str(path))
+    assert await _readiness(settings) == (200, {"ready": True, "reasons": []})
+
+
+async def test_an_older_copy_that_lacks_no_journal_row_is_found(tmp_path: Path) -> None:
+    path = tmp_path / "h.db"
+    await _ran(path)
+    older = path.read_bytes()
+    await _ran(path, times=0)
+    path.write_bytes(older)
+    assert (
+        "it was opened 1 times, but 2 times"
+        in (await _problems(path))["acknowledged commits are there"].problems[0]
+    )
+    settings = Settings(db=f"sqlite:///{path}", port=0)
+    for _ in range(3):
+        assert await _readiness(settings) == (503, {"ready": False, "reasons": ["store_damaged"]})
+
+
+async def test_an_older_file_in_the_place_of_the_database_is_used_and_said_to_be_behind(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = tmp_path / "h.db"
+    await _ran(path)
+    (tmp_path / "older.db").write_bytes(path.read_bytes())
+    await _ran(path)
+    (tmp_path / "older.db").replace(path)
+    finding = (await _looked_at(path))["acknowledged commits are there"]
+    assert (finding.problems, "had commits up to 4" in finding.note) == ([], True)
+    assert await _readiness(Settings(db=f"sqlite:///{path}", port=0)) == (200, {"ready": True, "reasons": []})
+    assert "ends at position 2; the database that was in its place before had commits up to 4" in caplog.text
+    assert await _problems(path) == {}
+
+
+async def test_the_mark_of_another_database_is_ignored(tmp_path: Path) -> None:
+    path, other = tmp_path / "h.db", tmp_path / "other.db"
+    await _ran(other, times=3)
+    await _ran(path)
+    mark, inode = (tmp_path / "other.db.mark").read_text().split(), path.stat().st_ino
+    mark[1] = f"{inode:020}"  # a new file may get the inode of one that was deleted
+    (tmp_path / "h.db.mark").write_text(" ".join(mark) + "\n")
+    assert await _problems(path) == {}
+    assert await _readiness(Settings(db=f"sqlite:///{path}", port=0)) == (200, {"ready": True, "reasons": []})
+
+
+@pytest.mark.parametrize("mark", [None, "", "x", "00000000000000000001 00000000000000000002", "1 2 3"])
+async def test_a_closed_database_needs_no_mark(tmp_path: Path, mark: str | None) -> None:
+    path = tmp_path / "h.db"
+    await _ran(path)
+    (tmp_path / "h.db.mark").unlink()
+    if mark is not None:
+        (tmp_path / "h.db.mark").write_text(mark)
+    path.rename(tmp_path / "moved.db")
+    (tmp_path / "moved.db").rename(path)
+    assert await _problems(path) == {}
+    assert await _readiness(Settings(db=f"sqlite:///{path}", port=0)) == (200, {"ready": True, "reasons": []})

@@ -74,7 +74,7 @@ def test_files_that_others_may_read_are_tightened_at_open_and_the_log_says_so(
     (tmp_path / "a.db.lock").write_bytes(b"")
     for path in tmp_path.rglob("*"):
         path.chmod(0o777 if path.is_dir() else 0o666)
-    assert len(open_to_others(tmp_path)) == 6
+    assert len(open_to_others(tmp_path)) == 7
     with caplog.at_level(logging.WARNING):
         store = SqliteStore(str(tmp_path / "a.db"))
         store.open_file()

@@ -129,12 +129,14 @@ async def test_the_wal_is_grown_beforehand_so_that_a_commit_changes_no_file_size
 
 
 @pytest.mark.anyio
-async def test_a_closed_file_is_one_file_and_opens_again(store_factory: OpenFile, file: Path) -> None:
+async def test_a_closed_file_has_only_its_mark_beside_it_and_opens_again(
+    store_factory: OpenFile, file: Path
+) -> None:
     for count in range(1, 4):
         store = store_factory()
         await commit(store, started(count))
         await store.close()
-        assert [entry.name for entry in file.parent.iterdir()] == [file.name]
+        assert {entry.name for entry in file.parent.iterdir()} == {file.name, f"{file.name}.mark"}
     assert await rows_of(store_factory(), 1, 2, 3) == {1: [1], 2: [1], 3: [1]}
 
 

@@ -8,7 +8,7 @@ from typing import Final
 import apsw
 
 from holdfast.errors import NotFound, SchemaTooNew, SchemaTooOld, StoreDamaged, StoreUnavailable
-from holdfast.store.feed import Cursor
+from holdfast.store.base import Acknowledged
 from holdfast.store.files import NOT_REGULAR, in_the_way, is_regular, log_of
 from holdfast.store.sqlite.asking import Asking
 from holdfast.store.sqlite.feed import RowNumber
@@ -28,7 +28,7 @@ HAS_NO_LOG: Final = 1
 
 
 class Opening(Asking):
-    server_key: bytes
+    server_key: bytes = b""
 
     def _connect(self, access: int = apsw.SQLITE_OPEN_READWRITE | apsw.SQLITE_OPEN_CREATE) -> apsw.Connection:
         db = apsw.Connection(
@@ -63,9 +63,12 @@ class Opening(Asking):
         except apsw.Error as error:
             raise StoreUnavailable(f"{self.path} cannot be read as a database: {error}") from error
         if found < newest and not any_release:
+            why = lost(
+                self.path, self.acknowledged(), *self._reached()
+            )  # the WAL with the migrations may be missing
             self._read.close()
-            if why := lost(self.path, self.acknowledged(), RowNumber(0)):
-                raise StoreDamaged(why)  # the WAL with the migrations is missing
+            if why:
+                raise StoreDamaged(why)
             raise SchemaTooOld(
                 f"{self.path} was written by an older release (schema {found}, this one needs {newest}); "
                 "holdfast run brings it up to date"
@@ -132,7 +135,19 @@ class Opening(Asking):
             )
         return done
 
-    def acknowledged(self) -> Cursor | None:
-        """The position up to which commits were acknowledged, as written beside the database; None if it is unknown."""
-        marked = read_mark(self._file)
-        return None if marked is None else marked.upto
+    def _reached(self) -> tuple[RowNumber, int]:
+        """The last position of the journal, and how often the file was opened. A file whose first commits are lost has neither."""
+        has_tables = (
+            self._read.execute("SELECT count(*) FROM sqlite_schema WHERE name IN ('journal', 'meta')").get
+            == 2
+        )
+        if not has_tables:
+            return RowNumber(0), 0
+        return RowNumber(int(self._value(self._read, "last_pos"))), int(
+            self._value(self._read, "read_epoch") or 0
+        )
+
+    def acknowledged(self) -> Acknowledged | None:
+        """The last acknowledged commit, as written beside the database; None if it is unknown."""
+        marked = read_mark(self._file, self.server_key)
+        return marked.acknowledged if marked is not None and marked.is_of_this_file else None

@@ -68,17 +68,14 @@ class Place:
         self._is_gone = self._is_rescued = False
         self.checkpointed()
 
-    def close(self) -> bool:
-        """To be called before the connection is closed, which would move the log into whatever file is there now. Were the
-        files sound to the end?"""
+    def close(self) -> None:
+        """To be called before the connection is closed, which would move the log into whatever file is there now."""
         if self._log_fd < 0:
-            return False
-        is_sound = self.problem(self._db) is None
-        if not is_sound:
+            return
+        if self.problem(self._db) is not None:
             self._db.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
         os.close(self._log_fd)
         self._log_fd = -1
-        return is_sound
 
     # ------------------------------------------------------------------------------------------- what SQLite did
 

@@ -28,8 +28,7 @@ from holdfast.signing import new_key
 from holdfast.store.base import COPIED
 from holdfast.store.batch import Batch
 from holdfast.store.files import claim, file_of
-from holdfast.store.sqlite.feed import RowNumber
-from holdfast.store.sqlite.mark import Mark, forget_mark, lost, read_mark
+from holdfast.store.sqlite.mark import Mark, behind, lost, read_mark
 from holdfast.store.sqlite.place import Place, is_failed_sync
 from holdfast.store.sqlite.upkeep import SqliteUpkeep
 from holdfast.store.sqlite.writes import Writes
@@ -155,16 +154,21 @@ class SqliteStore(SqliteUpkeep):
         return is_moved, is_copy
 
     def _begin_mark(self, *, is_copy: bool) -> None:
-        """Begin to record the acknowledged position. A restored copy has older commits on purpose, so an earlier mark is ignored."""
-        end = RowNumber(int(self._value(self._read, "last_pos")))
-        marked = None if is_copy else read_mark(self._file)
-        acknowledged = end if marked is None else marked.upto
-        if why := lost(self.path, acknowledged, end):
-            if self.durability == "full":
-                self._place.condemn(why)
-            else:
-                log.warning("%s", why)
-        self._mark = Mark(self._file, max(end, acknowledged).pos)
+        """Begin to record the acknowledged position. A restored copy has older commits on purpose, which is only reported."""
+        end, epoch = self._reached()
+        marked, pos, why = read_mark(self._file, self.server_key), end.pos, ""
+        if marked is not None and is_copy:
+            if older := behind(self.path, marked.acknowledged, end):
+                log.warning("%s", older)
+        elif marked is not None and marked.is_of_this_file:
+            why = lost(self.path, marked.acknowledged, end, epoch - 1)
+            pos = max(end.pos, marked.pos)
+        if why and self.durability == "full":
+            self._place.condemn(why)
+            epoch += 1  # so that the next start finds it too
+        elif why:
+            log.warning("%s", why)
+        self._mark = Mark(self._file, self.server_key, pos, epoch)
 
     async def close(self) -> None:
         self.close_file()
@@ -182,11 +186,9 @@ class SqliteStore(SqliteUpkeep):
         self._end_look()
         self._read.close()
         if self.epoch:  # otherwise it was opened only to read
-            is_sound = self._place.close()
+            self._place.close()
             self._mark.close()
             self._write.close()
-            if is_sound and not os.path.exists(self._place.log_path):
-                forget_mark(self._file)  # the file has every commit
 
     def was_touched(self) -> bool:
         """Return whether another program may have written to the file since the last call."""

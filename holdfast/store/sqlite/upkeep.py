@@ -11,11 +11,11 @@ import apsw
 
 from holdfast.errors import StoreUnavailable
 from holdfast.signing import new_key
-from holdfast.store.feed import Cursor
+from holdfast.store.base import Acknowledged
 from holdfast.store.files import create
 from holdfast.store.records import RunRow
 from holdfast.store.sqlite.asking import MEND
-from holdfast.store.sqlite.mark import forget_mark, lost
+from holdfast.store.sqlite.mark import behind, forget_mark, lost, read_mark
 from holdfast.store.sqlite.reads import SqliteReads
 from holdfast.store.statements import schema
 from holdfast.values import RunNo
@@ -68,9 +68,14 @@ class SqliteUpkeep(SqliteReads):
         """Every run that has not finished."""
         return [no for (no,) in self._ask("open_runs")]
 
-    def lost(self, acknowledged: Cursor | None) -> str:
+    def lost(self, acknowledged: Acknowledged | None) -> str:
         """Describe the commits that are lost if commits up to this position were acknowledged; empty if none are."""
-        return lost(self.path, acknowledged, self.feed_end_now())
+        return lost(self.path, acknowledged, *self._reached())
+
+    def behind(self) -> str:
+        """Describe how far a restored copy is behind the database that was in its place; empty if it is not."""
+        marked = read_mark(self._file, self.server_key) if self.is_copied() else None
+        return "" if marked is None else behind(self.path, marked.acknowledged, self.feed_end_now())
 
     def accept_loss(self) -> None:
         """Accept the current content of the database as complete, although commits are lost. The caller holds the lock."""

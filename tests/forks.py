@@ -5,6 +5,9 @@ with its own folder, environment, files, signals and exit code. What an interpre
 
     the test ──request──► the forking process ──fork──► a parent that waits ──fork──► the program
              ◄─────────────── process id, and at its end the exit code ──┘
+
+A shell starts such programs too: `put_command` writes a script that asks the same process, passes signals on, and ends as the
+program ends. Whoever kills the script kills the program.
 """
 
 from __future__ import annotations
@@ -15,19 +18,23 @@ import json
 import os
 import pkgutil
 import runpy
+import select
 import selectors
+import shutil
 import signal
 import socket
 import struct
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Iterable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Final, NoReturn
+from typing import IO, Any, Final, NamedTuple, NoReturn
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 NUMBER: Final = struct.Struct("i")
@@ -57,9 +64,9 @@ class Program:
         out, out_end = os.pipe() if log is None else _file(log)
         err, err_end = os.pipe() if log is None else _file(log)
         self._status, status_end = os.pipe()
-        request = {"args": self.args, "cwd": str(cwd), "env": env, "deaf_to": deaf_to}
+        request = {"args": self.args, "cwd": str(cwd), "env": env, "deaf_to": deaf_to, "files": [1, 2]}
         ends = [out_end, err_end, status_end]
-        socket.send_fds(_forking(), [json.dumps(request).encode()], ends)
+        socket.send_fds(_forking().requests, [json.dumps(request).encode()], ends)
         for end in ends:
             os.close(end)
         self.stdout: IO[str] = os.fdopen(out, encoding="utf-8")
@@ -134,33 +141,80 @@ def run(
     return subprocess.CompletedProcess(program.args, program.wait(), out, err)
 
 
+# Imports what an interpreter without `site` finds quickly: it starts in a fiftieth of a second.
+COMMAND: Final = """#!{python} -IS
+import json, os, signal, socket, struct, sys
+asked = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+asked.connect({path!r})
+request = {{"args": [{module!r}, *sys.argv[1:]], "cwd": os.getcwd(), "env": dict(os.environ), "deaf_to": None, "files": [0, 1, 2]}}
+signals = {{signal.SIGINT, signal.SIGTERM, signal.SIGHUP}}
+signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+socket.send_fds(asked, [json.dumps(request).encode()], [0, 1, 2])
+(pid,) = struct.unpack("i", asked.recv(4))
+for number in signals:
+    signal.signal(number, lambda number, _: os.kill(pid, number))
+signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
+(code,) = struct.unpack("i", asked.recv(4))
+if code < 0:
+    if -code in signals:
+        signal.signal(-code, signal.SIG_DFL)
+    os.kill(os.getpid(), -code)
+os._exit(code)
+"""
+
+
+def put_command(folder: Path, module: str) -> None:
+    """Write a script of the module's name that runs it as a fork."""
+    script = folder / module
+    script.write_text(COMMAND.format(python=sys.executable, path=_forking().path, module=module))
+    script.chmod(0o755)
+
+
+class Forking(NamedTuple):
+    requests: socket.socket
+    path: str  # where it takes requests of others
+
+
 @cache
-def _forking() -> socket.socket:
+def _forking() -> Forking:
     """Our end of the process that forks: one for this process, for as long as it lives."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    with theirs:
-        command = [sys.executable, "-m", "tests.forks", str(theirs.fileno())]
-        process = subprocess.Popen(command, cwd=ROOT, pass_fds=[theirs.fileno()], stdin=subprocess.DEVNULL)
+    folder = tempfile.mkdtemp(prefix="forks-")
+    path = f"{folder}/socket"
+    with theirs, socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(path)
+        listening.listen()
+        ends = [theirs.fileno(), listening.fileno()]
+        command = [sys.executable, "-m", "tests.forks", *map(str, ends)]
+        process = subprocess.Popen(command, cwd=ROOT, pass_fds=ends, stdin=subprocess.DEVNULL)
 
     def end() -> None:
         ours.close()
         process.wait()
+        shutil.rmtree(folder)
 
     atexit.register(end)
-    return ours
+    return Forking(ours, path)
 
 
 # ---------------------------------------------------------------------------------------------- the process that forks
 
 
-def serve(asked: socket.socket) -> dict[str, Any]:
+def serve(asked: socket.socket, listening: socket.socket) -> dict[str, Any]:
     """Fork for each request. Returns in the programs alone; the process that forks ends with the one that asks."""
     while True:
-        message, ends, _, _ = socket.recv_fds(asked, REQUEST_BYTES_MAX, 3)
-        if not message:
-            sys.exit()
-        if os.fork() == 0:
+        readable, _, _ = select.select([asked, listening], [], [])
+        if asked in readable:
+            message, ends, _, _ = socket.recv_fds(asked, REQUEST_BYTES_MAX, 4)
+            if not message:
+                sys.exit()
+        else:
+            asking, _ = listening.accept()
+            message, ends, _, _ = socket.recv_fds(asking, REQUEST_BYTES_MAX, 4)
+            ends.append(asking.detach())
+        if message and os.fork() == 0:
             asked.close()
+            listening.close()
             return _program(json.loads(message), ends)
         for end in ends:
             os.close(end)
@@ -177,7 +231,7 @@ def _program(request: dict[str, Any], ends: list[int]) -> dict[str, Any]:
     os.read(ready, 1)  # its id is known by now
     os.close(ready)
     os.close(status)
-    for number, end in enumerate(outputs, 1):
+    for number, end in zip(request["files"], outputs, strict=True):
         os.dup2(end, number)
         os.close(end)
     return request
@@ -188,13 +242,23 @@ def _wait_for(pid: int, status: int, go: int, others: list[int]) -> NoReturn:
         signal.signal(number, signal.SIG_IGN)
     for end in (*others, 1, 2):
         os.close(end)
-    os.write(status, NUMBER.pack(pid))
-    os.close(go)
-    _, ended = os.waitpid(pid, 0)
     try:
+        os.write(status, NUMBER.pack(pid))
+        os.close(go)
+        _kill_without(status, pid)
+        _, ended = os.waitpid(pid, 0)
         os.write(status, NUMBER.pack(os.waitstatus_to_exitcode(ended)))
     finally:
         os._exit(0)
+
+
+def _kill_without(status: int, pid: int) -> None:
+    """Wait for the end of a program; kill it once nothing can be told of its end."""
+    waiting = select.poll()
+    waiting.register(program := os.pidfd_open(pid), select.POLLIN)
+    waiting.register(status, 0)  # closed at the other end
+    if all(end != program for end, _ in waiting.poll()):
+        os.kill(pid, signal.SIGKILL)
 
 
 def _reap() -> None:
@@ -218,6 +282,8 @@ def _become(request: dict[str, Any]) -> None:
     sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     ahead = [path for path in request["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
+    if request["env"].get("PYTHONWARNINGS") == "error":
+        warnings.simplefilter("error")
     sys.path[:] = [*ahead, *(path for path in sys.path if path != str(ROOT)), str(ROOT)]
 
 
@@ -244,7 +310,7 @@ def _leave(code: int) -> NoReturn:
 def main() -> None:
     _import_ahead()
     assert threading.active_count() == 1
-    request = serve(socket.socket(fileno=int(sys.argv[1])))
+    request = serve(*(socket.socket(fileno=int(end)) for end in sys.argv[1:]))
     _become(request)
     module, *args = request["args"]
     sys.argv = [module, *args]

@@ -29,6 +29,7 @@ from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tests import forks
 from tests.inner import PLAIN
 from tests.ports import free_port
 
@@ -93,9 +94,12 @@ class Reader:
         said = {
             name: value for name, value in os.environ.items() if not name.startswith(("HOLDFAST", "PYTEST"))
         }
+        commands = folder.parent / f"{folder.name}.commands"
+        commands.mkdir()
+        forks.put_command(commands, "holdfast")
         self._env = {
             **said,
-            "PATH": f"{Path(sys.executable).parent}:{said['PATH']}",
+            "PATH": f"{commands}:{Path(sys.executable).parent}:{said['PATH']}",
             "PYTHONWARNINGS": "error",
             "PYTEST_ADDOPTS": " ".join(PLAIN),
         }
@@ -159,6 +163,7 @@ class Reader:
                 if not mismatch(shown, printed):
                     break
             os.killpg(shell.pid, signal.SIGKILL)
+            shell.stdout.read()  # it ends when the last process of the command has ended
         return subprocess.CompletedProcess(command, 0, "\n".join(printed))
 
     def _begun(self, command: str) -> subprocess.Popen[str]:

@@ -184,7 +184,10 @@ async def serving(
                     taken_up = len(services.engine.door.residents)
                     counts = await services.engine.store.runs_by_status()
                     waiting = max(0, sum(counts.get(status, 0) for status in OPEN) - taken_up)
-                    yield Serving(address, services, keys, taken_up, waiting, lock.socket.reached, bound)
+                    try:
+                        yield Serving(address, services, keys, taken_up, waiting, lock.socket.reached, bound)
+                    finally:
+                        lock.withdraw()  # a command that comes now waits for the file instead
 
 
 @asynccontextmanager

@@ -100,8 +100,15 @@ class Lock:
         self._is_held = True
         if self.socket is not None:
             self.socket.bind()
-        os.ftruncate(self._fd, 0)
-        os.pwrite(self._fd, msgspec.json.encode(self._said()), 0)
+        self._write(self._said())
+
+    def withdraw(self) -> None:
+        """Name no address any more, because the process is about to stop listening. It still holds the file."""
+        self._write({"pid": os.getpid(), "address": None})
+
+    def _write(self, said: dict[str, object]) -> None:
+        # One write over what is there, with spaces up to its end: a reader never finds half of it.
+        os.pwrite(self._fd, msgspec.json.encode(said).ljust(os.fstat(self._fd).st_size), 0)
 
     def _said(self) -> dict[str, object]:
         said: dict[str, object] = {"pid": os.getpid(), "address": self._address}

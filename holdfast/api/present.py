@@ -17,7 +17,8 @@ from holdfast.runtime.resident_run import SERVICE
 from holdfast.values import Millis
 from holdfast.views import runs
 from holdfast.views.definitions import Text, VersionView
-from holdfast.views.explain import Explanation, Wait
+from holdfast.views.explain import Explanation
+from holdfast.views.open_waits import Wait
 from holdfast.views.pages import Page
 from holdfast.views.run_view import JournalEntry, RunView, Trigger
 from holdfast.views.runs import CallbackDelivery, Definition, LogLine, Release, RunSummary, StepView

@@ -20,7 +20,8 @@ from holdfast.runtime.starts import Begun, StartRun
 from holdfast.spec.notation import Definition, definition_from_stored
 from holdfast.store.records import RunRow
 from holdfast.values import encode
-from holdfast.views.steps import Steps, steps_so_far
+from holdfast.views.step_pages import steps_so_far
+from holdfast.views.steps import Steps
 
 FILE_ENDINGS: Final = (".yaml", ".yml", ".json")
 

@@ -48,9 +48,10 @@ from holdfast.spec.problems import Report, did_you_mean
 from holdfast.stopping import stop_signals
 from holdfast.tools.registry import Registry
 from holdfast.values import RunNo
-from holdfast.views.explain import approval_detail, ends_of_waits
+from holdfast.views.open_waits import approval_detail, ends_of_waits
 from holdfast.views.outputs import output_of
-from holdfast.views.steps import Steps, StepView, read_steps
+from holdfast.views.step_pages import read_steps
+from holdfast.views.steps import Steps, StepView
 
 KEYS_SHOWN_MAX: Final = 5
 WAITS_SHOWN_MAX: Final = 5

@@ -18,7 +18,7 @@ from holdfast.runtime.resident_run import ResidentRun
 from holdfast.values import Error, RunId, RunNo
 from holdfast.views.events import Events, RunEvent, events_of
 from holdfast.views.outputs import output_of
-from holdfast.views.steps import read_steps
+from holdfast.views.step_pages import read_steps
 
 _ENDED: dict[str, type[RunEnded]] = {
     "failed": RunFailed,

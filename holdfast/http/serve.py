@@ -49,6 +49,7 @@ from holdfast.http.routes import (
     task_api,
     waits,
     workers,
+    workflows,
 )
 from holdfast.http.routes.docs import with_docs
 from holdfast.http.server import Server
@@ -74,6 +75,7 @@ SWITCH_SECONDS: Final = 0.0001
 BACKLOG: Final = 2_048
 
 ROUTES: Final = (
+    *workflows.ROUTES,
     *runs.ROUTES,
     *steps.ROUTES,
     *plans.ROUTES,

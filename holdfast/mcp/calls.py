@@ -31,7 +31,7 @@ from holdfast.runtime.rights import Rights
 from holdfast.values import TERMINAL
 from holdfast.views.asking import asks
 from holdfast.views.events import RunEvent
-from holdfast.views.explain import Wait
+from holdfast.views.open_waits import Wait
 from holdfast.views.positions import BEGINNING
 from holdfast.views.run_view import RunView
 

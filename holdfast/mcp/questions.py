@@ -17,7 +17,7 @@ from holdfast.api.services import Services
 from holdfast.errors import InvalidInputs, NotWaiting
 from holdfast.mcp.talk import Talk, invalid_params
 from holdfast.views.asking import asks
-from holdfast.views.explain import Wait
+from holdfast.views.open_waits import Wait
 from holdfast.views.run_view import RunView
 
 PRIMITIVES: Final = frozenset({"string", "number", "integer", "boolean"})

@@ -8,7 +8,7 @@ from typing import Any, Final
 from holdfast.api.types import time_or_none, time_text
 from holdfast.values import TERMINAL
 from holdfast.views.asking import asks
-from holdfast.views.explain import Wait
+from holdfast.views.open_waits import Wait
 from holdfast.views.run_view import RunView
 
 POLL_MS: Final = 500

@@ -61,14 +61,8 @@ from holdfast.store.artefacts import named_in
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.ownership import NewMail
-from holdfast.store.records import (
-    Firing,
-    NewRun,
-    Request,
-    RunChange,
-    SetAside,
-    WaitClosed,
-)
+from holdfast.store.records import NewRun, Request, RunChange, SetAside, WaitClosed
+from holdfast.store.schedule_records import Firing
 from holdfast.values import TERMINAL, Millis, RunNo
 
 log = logging.getLogger("holdfast")

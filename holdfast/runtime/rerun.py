@@ -11,27 +11,25 @@ after: they keep their outcome.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
 
 import msgspec
 
 from holdfast import limits
 from holdfast.engine.codec import decode_row
-from holdfast.engine.decisions import Decision, OpenScope, SetVar, Take, Undo
+from holdfast.engine.decisions import Decision, OpenScope, SetVar, Take
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import Event, Outcome, RunStarted
 from holdfast.engine.state import Run, beneath
-from holdfast.errors import InvalidInputs, LimitExceeded, NotFound
-from holdfast.plan.graph import END, FAIL, Block, Choice, FanOut, Joint, Nested, Node, Plan
+from holdfast.errors import InvalidInputs, LimitExceeded
+from holdfast.plan.graph import END, FAIL, Choice, FanOut, Joint, Nested, Node, Plan
 from holdfast.runtime.load import whole
-from holdfast.spec.problems import did_you_mean
+from holdfast.runtime.rerun_past import Past, check_known, has_actions, is_open_to_later, paths_of, scopes_of
 from holdfast.store.base import PIECE_BYTES, Store
-from holdfast.values import NULL, base_of, encode, join, scope_of, split, written
+from holdfast.values import NULL, base_of, encode, scope_of, split, written
 from holdfast.views.outputs import JOURNAL_PAGE, whole_run
-from holdfast.views.steps import Steps, StepView
-
-NAMES_SHOWN_MAX: Final = 20  # in a message
+from holdfast.views.steps import StepView
 
 
 class Again(msgspec.Struct, frozen=True):
@@ -65,9 +63,9 @@ async def restart(store: Store, plan: Plan, run: Run, again: Again) -> Restart:
         raise LimitExceeded(
             "rerun_paths_max", f"a rerun may name at most {limits.now.rerun_paths_max:,} paths"
         )
-    named = _paths(plan, again.paths)
+    named = paths_of(plan, again.paths)
     for path in named:
-        _check_known(plan, run, path)
+        check_known(plan, run, path)
     past = Past(plan, named, failed=again.failed)
     await past.read(store, run)
     # What was undone must be done again before anything that may rely on it.
@@ -88,179 +86,6 @@ async def restart(store: Store, plan: Plan, run: Run, again: Again) -> Restart:
     return Restart(taken, base_of(first), variables, left, cut.runs_of_graph(base_of(first)))
 
 
-# ------------------------------------------------------------------------------------------------ the first run
-
-
-class Past(Steps):
-    """The steps of a finished run that a rerun needs: not those inside a step that is copied as a whole."""
-
-    def __init__(self, plan: Plan, named: list[str], *, failed: bool) -> None:
-        super().__init__(every=failed)
-        self.plan, self._named, self._only_failed = plan, named, failed
-        self.values: dict[str, msgspec.Raw] = {}  # the result of choices, also where their block failed
-        self.undone: list[str] = []  # steps whose compensation was started
-        self._around = {scope for path in named for scope in _scopes_of(path)}
-        self._known: dict[str, bool] = {"": True}
-
-    async def read(self, store: Store, run: Run) -> None:
-        after = 0
-        while rows := await store.journal(run.no, after, JOURNAL_PAGE, PIECE_BYTES):
-            self.take_rows(rows)
-            after = rows[-1][0]
-            await asyncio.sleep(0)
-
-    def take(self, event: Event, decisions: Iterable[Decision], at: int) -> list[StepView]:
-        for order in decisions:
-            if isinstance(order, OpenScope) and order.value != NULL:
-                self.values[order.path] = order.value
-            elif isinstance(order, Undo):
-                self.undone.append(self._entered(order.path))
-        return super().take(event, decisions, at)  # type: ignore[arg-type]
-
-    def _remembers(self, step: StepView) -> bool:
-        return super()._remembers(step) or self._is_visible(split(step.path)[0])
-
-    def _is_visible(self, frame: str) -> bool:
-        """Whether later expressions can refer to steps in this frame, or one of its steps is repeated. Otherwise its
-        steps are part of the output of the enclosing scope."""
-        if frame not in self._known:
-            scope = scope_of(frame)[0]
-            inner = is_open_to_later(self.plan.node(scope)) or scope in self._around
-            self._known[frame] = inner and self._is_visible(split(scope)[0])
-        return self._known[frame]
-
-    # ------------------------------------------------------------------------------------------- targets
-
-    def targets(self, run: Run) -> list[str]:
-        named = self._named
-        for path in named:
-            self._check(run, path)
-        if not self._only_failed:
-            return named
-        found = [self._entered(path) for path in self._failed(run)]
-        if named:
-            found = [
-                path for path in found if any(path == target or beneath(target, path) for target in named)
-            ]
-        if not found:
-            where = f" in {', '.join(named)[:200]}" if named else ""
-            raise InvalidInputs(
-                f"no step of run {run.id}{where} failed; rerun it from a step, or from the beginning"
-            )
-        return list(dict.fromkeys(found))
-
-    def _failed(self, run: Run) -> list[str]:
-        """The innermost failed steps; for a run that did not complete, also the steps during which it was stopped."""
-        ends = ("failed",) if run.status == "completed" else ("failed", "cancelled")
-        ended = [step for step in self.by_path.values() if step.status in ends and not step.undoes]
-        found = {path for step in ended if (path := self._owner(step.path)) is not None}
-        causes = {scope for path in found for scope in _scopes_of(path)}
-        return [path for path in found if path not in causes]
-
-    def _owner(self, path: str) -> str | None:
-        """The step itself, or the one whose end it handles; None if that is the run."""
-        frame, tail = split(path)
-        part = self.plan.block(frame).parts.get(base_of(tail))
-        while part is not None:
-            path, part = join(frame, part[0]), self.plan.block(frame).parts.get(part[0])
-        return path if split(path)[1] else None
-
-    def _entered(self, path: str) -> str:
-        """The step itself, or the outermost enclosing scope that a rerun cannot start inside."""
-        for scope in reversed(list(_scopes_of(path))):
-            if self._why_closed(scope) is not None:
-                return scope
-        return path
-
-    def is_handler(self, path: str) -> bool:
-        """Whether a step handles a failure, or is inside of one that does. The step that failed has its outcome."""
-        for inner in (path, *_scopes_of(path)):
-            frame, tail = split(inner)
-            if self.plan.block(frame).parts.get(base_of(tail), ("", ""))[1] == "on_error":
-                return True
-        return False
-
-    def _why_closed(self, scope: str) -> str | None:
-        """Why a rerun cannot start inside a scope; None if it can."""
-        node = self.plan.node(scope)
-        is_poll = isinstance(node, Nested) and node.what == "poll"
-        return "a poll can only be repeated as a whole" if is_poll else None
-
-    def _check(self, run: Run, path: str) -> None:
-        """Raise if a rerun cannot start at this step."""
-        for scope in _scopes_of(path):
-            if (why := self._why_closed(scope)) is not None:
-                raise InvalidInputs(f"step {path!r} cannot be the first step: {why}; start with {scope!r}")
-        for inner in (path, *_scopes_of(path)):
-            if scope_of(inner)[1] is None and (owner := self._owner(inner)) != inner:
-                whose = "the run" if owner is None else repr(owner)
-                hint = "" if owner is None else f"; start with {owner!r}"
-                raise InvalidInputs(
-                    f"step {path!r} cannot be the first step: it handles the end of {whose}{hint}"
-                )
-        if path in self.by_path or self._is_child(path, of_past=True):
-            return
-        if path not in self.plan.root.nodes or self.plan.has_vars:
-            raise InvalidInputs(f"step {path!r} cannot be the first step: run {run.id} never reached it")
-        for name, node in self.plan.root.main.items():
-            if name == path:
-                return
-            step = self.by_path.get(name)
-            if step is None or step.status not in ("completed", "skipped"):
-                raise InvalidInputs(
-                    f"step {path!r} cannot be the first step: {node.name!r} before it did not complete; "
-                    "start with that one"
-                )
-
-    def _is_child(self, path: str, *, failed: bool = False, of_past: bool = False) -> bool:
-        if not of_past:
-            return super()._is_child(path, failed=failed)
-        scope, index = scope_of(path)
-        found = self.by_path.get(scope)
-        return index is not None and found is not None and index < found.children
-
-
-def _paths(plan: Plan, given: Iterable[str]) -> list[str]:
-    """The requested paths; a top-level step may be given by its id."""
-    ids = {node.name: name for name, node in plan.root.nodes.items()}
-    return [ids.get(path, path) for path in given]
-
-
-def _check_known(plan: Plan, run: Run, path: str) -> None:
-    """Whether the definition has such a step."""
-    try:
-        scope, index = scope_of(path)
-        node = plan.node(path if index is None else scope)
-        if index is not None and not isinstance(node, FanOut):
-            raise KeyError
-    except (KeyError, AssertionError, IndexError, ValueError, TypeError, AttributeError):
-        names = [node.name for node in plan.root.nodes.values()]
-        some = ", ".join(names[:NAMES_SHOWN_MAX]) + (", …" if len(names) > NAMES_SHOWN_MAX else "")
-        hint = did_you_mean(path, names) or f"the steps are {some}"
-        raise NotFound(f"run {run.id} has no step {path!r}; {hint}") from None
-
-
-def is_open_to_later(node: Node) -> bool:
-    """Whether later steps can refer to steps inside this one. Then a rerun enters it again and copies the outcome of
-    each."""
-    return isinstance(node, Choice) or (isinstance(node, FanOut) and node.items is None and not node.gather)
-
-
-def has_actions(block: Block) -> bool:
-    return any(node.post is not None for node in block.nodes.values())
-
-
-def _scopes_of(path: str) -> Iterator[str]:
-    """The steps that enclose a step or a child of a fan-out, innermost first."""
-    scope, index = scope_of(path)
-    if index is not None:
-        yield scope
-        path = scope
-    while frame := split(path)[0]:
-        path = scope_of(frame)[0]
-        yield path
-
-
 # ------------------------------------------------------------------------------------------------- what is redone
 
 
@@ -269,7 +94,7 @@ class _Cut:
 
     def __init__(self, past: Past, targets: list[str]) -> None:
         self.past, self.targets = past, dict.fromkeys(targets)
-        self.around = {scope for path in targets for scope in _scopes_of(path)}
+        self.around = {scope for path in targets for scope in scopes_of(path)}
         self.at: dict[str, int] = {}
         for path in (*targets, *self.around):
             if (step := past.by_path.get(path)) is not None:
@@ -337,13 +162,13 @@ class _Cut:
             return False
         if step.status == "failed":
             # A failed scope is entered again only to complete: the step that made it fail is repeated too.
-            around = (self.past.by_path.get(scope) for scope in _scopes_of(step.path) if scope in self.around)
+            around = (self.past.by_path.get(scope) for scope in scopes_of(step.path) if scope in self.around)
             return all(scope is None or scope.status == "completed" for scope in around)
         return True
 
     def is_inside_of_taken(self, path: str) -> bool:
         """Whether a step is inside a step that is copied as a whole."""
-        for scope in _scopes_of(path):
+        for scope in scopes_of(path):
             if scope in self.around:
                 continue
             step = self.past.by_path.get(scope)

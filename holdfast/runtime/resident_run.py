@@ -13,7 +13,8 @@ import msgspec
 from holdfast.engine.effects import KeyWork, WaitWork
 from holdfast.engine.state import LACKS, Run, Step
 from holdfast.plan.graph import Call, Plan
-from holdfast.store.records import KeyEnd, KeyName, ScheduleEnd, WaitOpened
+from holdfast.store.records import KeyEnd, KeyName, WaitOpened
+from holdfast.store.schedule_records import ScheduleEnd
 from holdfast.values import Millis, Status
 
 EVICT_MS: Final = 5_000  # a run whose next timer is later than this is evicted

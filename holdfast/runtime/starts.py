@@ -35,7 +35,8 @@ from holdfast.spec.labels import label_problem
 from holdfast.spec.notation import Definition, path_beside
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Store
-from holdfast.store.records import Firing, NewRun, Request, RunRow
+from holdfast.store.records import NewRun, Request, RunRow
+from holdfast.store.schedule_records import Firing
 from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import DEFAULT_TENANT, TERMINAL, NotJson, RunId, RunNo, decode, encode, is_text
 

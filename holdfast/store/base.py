@@ -20,10 +20,7 @@ from holdfast.store.records import (
     AssignmentRow,
     CallbackDelivery,
     Ends,
-    Firing,
     KeyAnswer,
-    LedgerKey,
-    LedgerRow,
     Listing,
     LogLine,
     OpenWait,
@@ -32,8 +29,6 @@ from holdfast.store.records import (
     ReplyRow,
     RunEdge,
     RunRow,
-    ScheduleRow,
-    ScheduleState,
     Stored,
     StoredVersion,
     WaitRow,
@@ -41,6 +36,7 @@ from holdfast.store.records import (
     WorkerRow,
     Workflow,
 )
+from holdfast.store.schedule_records import Firing, LedgerKey, LedgerRow, ScheduleRow, ScheduleState
 from holdfast.values import Millis, RunId, RunNo
 
 PIECE_BYTES: Final = 256 * 1024  # of a journal that is read in turns: about 2,000 decisions

@@ -17,7 +17,6 @@ from holdfast.store.records import (
     AssignmentRow,
     CallbackDeliveryTried,
     EarlyResult,
-    Firing,
     JournalRow,
     KeyAnswer,
     KeyEnd,
@@ -29,8 +28,6 @@ from holdfast.store.records import (
     ReplyRow,
     Request,
     RunChange,
-    ScheduleEnd,
-    ScheduleRow,
     TakenEarly,
     Verdict,
     Version,
@@ -39,6 +36,7 @@ from holdfast.store.records import (
     WorkerRow,
     Workflow,
 )
+from holdfast.store.schedule_records import Firing, ScheduleEnd, ScheduleRow
 from holdfast.values import Millis, RunNo
 
 RunOf = Callable[[Any], RunNo | None]

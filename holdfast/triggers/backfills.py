@@ -19,7 +19,7 @@ from holdfast.schedule.due import EXAMINED_MAX
 from holdfast.schedule.records import Cursor, Owed
 from holdfast.schedule.timing import grid_of
 from holdfast.store.base import Store
-from holdfast.store.records import LedgerKey, ScheduleState
+from holdfast.store.schedule_records import LedgerKey, ScheduleState
 from holdfast.triggers.rows import Key, cursor_of, key_of
 from holdfast.triggers.starting import known
 from holdfast.values import Millis, rfc3339

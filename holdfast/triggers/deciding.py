@@ -32,7 +32,8 @@ from holdfast.schedule.due import due
 from holdfast.schedule.records import Cursor, Due, Fire, Running
 from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch
-from holdfast.store.records import CursorRow, Firing, LedgerEntry, NewRun, ScheduleState
+from holdfast.store.records import NewRun
+from holdfast.store.schedule_records import CursorRow, Firing, LedgerEntry, ScheduleState
 from holdfast.triggers.outages import Outages
 from holdfast.triggers.rows import Key, cursor_of, cursor_row, entry_of_stretch, key_of, local_text
 from holdfast.triggers.starting import Known, Occasion, known

@@ -23,7 +23,7 @@ from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import WebhookTrigger
 from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch
-from holdfast.store.records import Firing, Origin, ScheduleRow, ScheduleState
+from holdfast.store.schedule_records import Firing, Origin, ScheduleRow, ScheduleState
 from holdfast.triggers.deciding import Decided, Deciding
 from holdfast.triggers.rows import Key, asked_at, cursor_of, cursor_row, entry_of_stretch, key_of
 from holdfast.triggers.starting import Known, known

@@ -15,7 +15,8 @@ from holdfast.runtime.door import FiringLost
 from holdfast.runtime.starts import StartRun, Starts
 from holdfast.schedule.template import Rendered
 from holdfast.store.base import Store
-from holdfast.store.records import Firing, NewRun
+from holdfast.store.records import NewRun
+from holdfast.store.schedule_records import Firing
 from holdfast.triggers.occurrences import SLOT, TRIES_MAX, Accepted, Delivered, Delivery, Occurrences
 from holdfast.triggers.starting import Occasion, Targets, inputs_of, is_final
 from holdfast.triggers.tally import Tally

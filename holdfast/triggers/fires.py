@@ -22,7 +22,8 @@ from holdfast.runtime.starts import StartRun, Starts
 from holdfast.schedule.due import jitter_ms
 from holdfast.schedule.records import Cursor, Fire, Running
 from holdfast.store.base import Store
-from holdfast.store.records import Firing, NewRun, ScheduleState
+from holdfast.store.records import NewRun
+from holdfast.store.schedule_records import Firing, ScheduleState
 from holdfast.triggers.deciding import Decided, Deciding
 from holdfast.triggers.rows import Key, entry, key_of
 from holdfast.triggers.starting import Occasion, Target, Targets, detail_of, is_final, reason_of

@@ -27,7 +27,14 @@ from holdfast.schedule.template import Rendered, render
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
-from holdfast.store.records import Firing, LedgerEntry, LedgerKey, LedgerOutcome, LedgerRow, ScheduleState
+from holdfast.store.schedule_records import (
+    Firing,
+    LedgerEntry,
+    LedgerKey,
+    LedgerOutcome,
+    LedgerRow,
+    ScheduleState,
+)
 from holdfast.triggers.deciding import PAGE, QUERY_AGAIN_MS, Decided, Deciding
 from holdfast.triggers.rows import Key, entry, key_of
 from holdfast.triggers.sinks import InFlight, Offer, SinkFailed, fire_of

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import WebhookTrigger
-from holdfast.store.records import Origin
+from holdfast.store.schedule_records import Origin
 from holdfast.tools.secrets import Secrets
 
 log = logging.getLogger("holdfast.webhooks")

@@ -14,7 +14,7 @@ from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.base import Store
-from holdfast.store.records import Origin, ScheduleRow
+from holdfast.store.schedule_records import Origin, ScheduleRow
 from holdfast.triggers.files import Files
 from holdfast.triggers.hooks import Hooks
 from holdfast.triggers.occurrences import Occurrences

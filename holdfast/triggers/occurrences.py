@@ -30,7 +30,14 @@ from holdfast.schedule.template import Rendered
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch
-from holdfast.store.records import Firing, LedgerEntry, LedgerKey, LedgerOutcome, LedgerRow, NewCursor
+from holdfast.store.schedule_records import (
+    Firing,
+    LedgerEntry,
+    LedgerKey,
+    LedgerOutcome,
+    LedgerRow,
+    NewCursor,
+)
 from holdfast.triggers.payloads import InvalidPayload, rendered
 from holdfast.triggers.skips import Skips
 from holdfast.triggers.starting import (

@@ -22,7 +22,7 @@ from holdfast.spec.plugin import own_id, workflow_of
 from holdfast.spec.triggers import PluginTrigger
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.base import Store
-from holdfast.store.records import ScheduleRow
+from holdfast.store.schedule_records import ScheduleRow
 from holdfast.tools.registry import Registry
 from holdfast.triggers.definitions import Declared
 from holdfast.triggers.fires import Fires

@@ -10,7 +10,8 @@ import msgspec
 from holdfast.engine.events import TriggeredBy
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.schedule.records import Cursor, Skipped
-from holdfast.store.records import CursorRow, LedgerEntry, LedgerOutcome, NewCursor, NewRun, ScheduleState
+from holdfast.store.records import NewRun
+from holdfast.store.schedule_records import CursorRow, LedgerEntry, LedgerOutcome, NewCursor, ScheduleState
 from holdfast.values import Millis, rfc3339
 
 Key = tuple[str, str, str]  # tenant, schedule, slot

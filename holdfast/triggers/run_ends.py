@@ -14,7 +14,7 @@ from holdfast.runtime.door import Door
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import RunTrigger
-from holdfast.store.records import Firing, LedgerEntry, LedgerRow, Origin
+from holdfast.store.schedule_records import Firing, LedgerEntry, LedgerRow, Origin
 from holdfast.triggers.occurrences import DELAYED, SLOT
 from holdfast.triggers.waiting import Waiting
 from holdfast.values import Millis, rfc3339, written

@@ -20,7 +20,8 @@ from holdfast.schedule import control
 from holdfast.schedule.records import Cursor
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
-from holdfast.store.records import Firing, LedgerKey, NewRun, ScheduleState
+from holdfast.store.records import NewRun
+from holdfast.store.schedule_records import Firing, LedgerKey, ScheduleState
 from holdfast.triggers.backfills import Backfill, find
 from holdfast.triggers.definitions import TRIES_MAX, Declared, Definitions, Plan
 from holdfast.triggers.fires import Fires

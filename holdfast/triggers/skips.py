@@ -13,7 +13,7 @@ from holdfast.errors import HoldfastError
 from holdfast.runtime.committer import Committer
 from holdfast.schedule.records import Reason, Skipped
 from holdfast.store.batch import Batch
-from holdfast.store.records import Firing, LedgerEntry
+from holdfast.store.schedule_records import Firing, LedgerEntry
 from holdfast.values import Millis, rfc3339
 
 log = logging.getLogger("holdfast")

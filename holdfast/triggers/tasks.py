@@ -8,7 +8,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 from holdfast.spec.schedule_record import ScheduleSpec
-from holdfast.store.records import Origin
+from holdfast.store.schedule_records import Origin
 
 
 class Tasks(ABC):

@@ -15,7 +15,7 @@ from holdfast.errors import NodeIsOver, Unavailable
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.timers import Timers
 from holdfast.store.base import Store
-from holdfast.store.records import LedgerRow, ScheduleRow
+from holdfast.store.schedule_records import LedgerRow, ScheduleRow
 from holdfast.triggers.occurrences import SLOT, Delivery, Occurrences
 from holdfast.triggers.starting import known
 from holdfast.values import Millis

@@ -13,7 +13,7 @@ from holdfast.errors import RunSetAside, Unavailable
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.values import TERMINAL, RunNo
 from holdfast.views.events import Feed
-from holdfast.views.explain import Wait
+from holdfast.views.open_waits import Wait
 from holdfast.views.run_view import RunView
 from holdfast.views.runs import Queries
 

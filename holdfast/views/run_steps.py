@@ -25,7 +25,8 @@ from holdfast.views.board import Entry, Span, Try, input_of, output_of
 from holdfast.views.boards import Boards
 from holdfast.views.definitions import Definitions
 from holdfast.views.outputs import apart_if_long, whole_run
-from holdfast.views.steps import PAGE_BYTES_MAX, StepPages, StepView, fill_gathered
+from holdfast.views.step_pages import PAGE_BYTES_MAX, StepPages, fill_gathered
+from holdfast.views.steps import StepView
 from holdfast.views.stored_board import stored_output
 from holdfast.views.timeline import Timeline, timeline_of
 from holdfast.views.values import GATHERED, Head, Values, part_of

@@ -11,7 +11,7 @@ from holdfast.engine.decisions import FinishRun
 from holdfast.engine.events import Adopted, RunStarted, TriggeredBy
 from holdfast.store.records import Ends, RunRow, SetAside
 from holdfast.values import Error, Millis, RunId, Status, decode, job_id
-from holdfast.views.explain import Wait
+from holdfast.views.open_waits import Wait
 from holdfast.views.progress import Progress
 from holdfast.views.values import Head, cut
 

@@ -33,12 +33,14 @@ from holdfast.store.lock import holder_of
 from holdfast.store.records import CallbackDelivery, Ends, LogLine, Release, RunRow, SetAside, Workflow
 from holdfast.values import DEFAULT_TENANT, NULL, TERMINAL, Error, Millis, RunId, RunNo, is_text
 from holdfast.views import explain as why
+from holdfast.views import open_waits
 from holdfast.views.courses import Courses
 from holdfast.views.cursors import at_cursor, cursor_at, cursor_of, number_of
 from holdfast.views.definitions import Definitions
-from holdfast.views.explain import Explanation, Wait
+from holdfast.views.explain import Explanation
 from holdfast.views.memory import Memory
 from holdfast.views.node_runs import NodeRun
+from holdfast.views.open_waits import Wait
 from holdfast.views.outputs import UNSHOWN, output_text
 from holdfast.views.pages import PAGE, Page, page_size
 from holdfast.views.progress import Progresses
@@ -400,7 +402,7 @@ class Queries:
 
     async def _waits(self, row: RunRow) -> list[Wait]:
         """Return what a run waits for, once it is durable, because a caller may resolve it immediately."""
-        found = why.waits(await self._state(row.no), await self.plan_of(row))
+        found = open_waits.waits(await self._state(row.no), await self.plan_of(row))
         if found and self._memory is not None:
             await self._memory.caught_up()
         return found

@@ -24,7 +24,7 @@ from holdfast.schedule.wall import DAY
 from holdfast.schedule.zones import zone
 from holdfast.spec.moments import parse_moment
 from holdfast.store.base import Store
-from holdfast.store.records import LedgerKey, LedgerRow
+from holdfast.store.schedule_records import LedgerKey, LedgerRow
 from holdfast.values import Millis, rfc3339
 from holdfast.views.schedules import ScheduleQueries, ScheduleStatus, ScheduleView, detail_of
 

@@ -26,7 +26,7 @@ from holdfast.spec.schedule import schedule_from_stored
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import Exclude, WebhookTrigger
 from holdfast.store.base import Store
-from holdfast.store.records import LedgerRow, ScheduleRow, ScheduleState
+from holdfast.store.schedule_records import LedgerRow, ScheduleRow, ScheduleState
 from holdfast.threads import in_thread
 from holdfast.values import Millis, decode
 from holdfast.views.cursors import at_cursor, cursor_at

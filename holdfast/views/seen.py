@@ -15,15 +15,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from holdfast.store.base import Store
-from holdfast.store.records import (
-    CallbackDelivery,
-    Ends,
-    Listing,
-    RunRow,
-    StoredVersion,
-    WaitRow,
-    Wanted,
-)
+from holdfast.store.records import CallbackDelivery, Ends, Listing, RunRow, StoredVersion, WaitRow, Wanted
 from holdfast.values import RunId, RunNo
 
 LOOKED_AT: Final = 1_000  # rows that are read at a time from a list that has no index by workflow

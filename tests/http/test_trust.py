@@ -32,7 +32,8 @@ from holdfast.http.table import SCOPES, Route
 from holdfast.runtime.engine import Engine
 from holdfast.spec.schedule import schedule_from_data
 from holdfast.store.batch import Batch
-from holdfast.store.records import CallbackDeliveryTried, Firing, LedgerEntry, NewCursor, ScheduleRow
+from holdfast.store.records import CallbackDeliveryTried
+from holdfast.store.schedule_records import Firing, LedgerEntry, NewCursor, ScheduleRow
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.values import Millis

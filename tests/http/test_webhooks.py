@@ -18,7 +18,7 @@ from holdfast.config import Settings
 from holdfast.http.serve import serving
 from holdfast.signing import signature, webhook_signature
 from holdfast.spec.schedule import schedule_from_data
-from holdfast.store.records import LedgerRow, Origin
+from holdfast.store.schedule_records import LedgerRow, Origin
 from holdfast.tools.registry import Registry
 from tests.http.conftest import ADD, Asker, Holds
 

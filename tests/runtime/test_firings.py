@@ -14,7 +14,8 @@ from holdfast.engine.events import TriggeredBy
 from holdfast.runtime.door import FiringLost
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.starts import Begun, StartRun
-from holdfast.store.records import Firing, LedgerEntry, LedgerKey, NewRun
+from holdfast.store.records import NewRun
+from holdfast.store.schedule_records import Firing, LedgerEntry, LedgerKey
 from holdfast.values import Millis
 from tests.runtime.bench import opened
 from tests.runtime.manual import by_hand, clock

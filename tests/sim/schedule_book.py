@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.store.records import LedgerEntry
+from holdfast.store.schedule_records import LedgerEntry
 from tests.sim.checkers import hold
 from tests.sim.schedule_grids import Shape
 

@@ -23,7 +23,8 @@ from holdfast.spec.schedule import schedule_from_data
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
-from holdfast.store.records import Firing, LedgerEntry, NewRun
+from holdfast.store.records import NewRun
+from holdfast.store.schedule_records import Firing, LedgerEntry
 from holdfast.tools.registry import Context, ToolError
 from holdfast.triggers import deciding, fires
 from holdfast.triggers.occurrences import Delivered, Delivery

@@ -8,7 +8,8 @@ from typing import Any
 from holdfast.runtime.engine import Engine
 from holdfast.spec.schedule import schedule_from_data
 from holdfast.spec.schedule_record import ScheduleSpec
-from holdfast.store.records import LedgerRow, RunRow, ScheduleState
+from holdfast.store.records import RunRow
+from holdfast.store.schedule_records import LedgerRow, ScheduleState
 from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT
 

@@ -9,7 +9,7 @@ import pytest
 from holdfast.errors import AtLimit, InvalidSpec, ManagedByFile, NotFound
 from holdfast.spec.schedule import schedule_from_data
 from holdfast.spec.schedule_record import ScheduleSpec
-from holdfast.store.records import Origin
+from holdfast.store.schedule_records import Origin
 from holdfast.testing import TestEngine
 from holdfast.triggers.schedules import Declared, Schedules
 from holdfast.values import DEFAULT_TENANT as T

@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast, InvalidSpec, ManagedByFile
 from holdfast.spec.schedule import schedule_from_data
 from holdfast.spec.schedule_record import ScheduleSpec
-from holdfast.store.records import LedgerRow
+from holdfast.store.schedule_records import LedgerRow
 from holdfast.triggers.handover import AGAIN_SECS
 from holdfast.triggers.sink_scheduler import SinkScheduler, check
 from holdfast.triggers.sinks import SLOT, InFlight, TriggerFire

@@ -14,7 +14,7 @@ from holdfast.errors import InvalidInputs, NotFound
 from holdfast.schedule.records import Cursor, Owed, Pause, Reason
 from holdfast.spec.schedule import schedule_from_data
 from holdfast.store.batch import Batch
-from holdfast.store.records import Firing, LedgerEntry, NewCursor, ScheduleRow
+from holdfast.store.schedule_records import Firing, LedgerEntry, NewCursor, ScheduleRow
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.values import DEFAULT_TENANT, Millis, rfc3339
 from holdfast.views.schedule_why import REASONS, Verdict, WhyQueries

@@ -17,7 +17,8 @@ from holdfast.engine.decisions import ReserveKey
 from holdfast.engine.events import KeyHeld, RunStarted, StepSucceeded
 from holdfast.store.records import ReadRow
 from holdfast.values import NULL, Millis, decode
-from holdfast.views.steps import Steps, StepView, read_steps
+from holdfast.views.step_pages import read_steps
+from holdfast.views.steps import Steps, StepView
 from tests.engine.driver import BEGAN, Case
 
 PLAIN = "name: n\nsteps: [{id: a, tool: t, retry: {max_attempts: 2, initial_delay_ms: 50}}, {id: b, tool: t}]"

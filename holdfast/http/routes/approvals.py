@@ -19,7 +19,7 @@ from holdfast.errors import HoldfastError, InvalidInputs, InvalidRequest, NotFou
 from holdfast.http.json_body import check_keys
 from holdfast.http.routes import approval_pages
 from holdfast.http.table import JSON, Ask, Route
-from holdfast.views.explain import Wait
+from holdfast.views.open_waits import Wait
 from holdfast.waits.approval_links import APPROVE_PATH, NO_LINK, Question
 from holdfast.waits.approvals import answerers
 

@@ -34,7 +34,7 @@ from holdfast.values import OPEN, TERMINAL, Millis
 from holdfast.version import VERSION
 from holdfast.views import waiting as views
 from holdfast.views.cursors import cursor_of_text, text_of_cursor
-from holdfast.views.explain import Wait
+from holdfast.views.open_waits import Wait
 from holdfast.views.pulse import Stretch, share
 from holdfast.views.waiting import COUNTS_MAX
 from holdfast.waits.approvals import answerers

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.api import present_plans
 from holdfast.api.types import NoQuery, Plan, PlanWanted, ValidateSpec, Validation
 from holdfast.errors import InvalidRequest, Problem
-from holdfast.http.routes.runs import HELLO, YAML
+from holdfast.http.routes.workflows import HELLO, YAML
 from holdfast.http.table import JSON, Ask, Route
 
 PLANS: Final = "Workflows"

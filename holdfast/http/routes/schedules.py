@@ -30,7 +30,7 @@ from holdfast.api.types import (
 )
 from holdfast.errors import InvalidRequest
 from holdfast.http.json_body import read_json
-from holdfast.http.routes.runs import YAML
+from holdfast.http.routes.workflows import YAML
 from holdfast.http.table import JSON, Ask, Reply, Route
 
 TAG: Final = "schedules"

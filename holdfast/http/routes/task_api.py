@@ -8,23 +8,23 @@ times are Unix seconds, and an error is `{"error": text}`, with `message` and `d
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
-from typing import Any, Final, Literal, TypeVar, cast
+from typing import Any, Final, Literal
 from urllib.parse import urlencode
-
-import msgspec
 
 from holdfast import limits
 from holdfast.errors import (
-    HoldfastError,
-    InvalidInputs,
     InvalidRequest,
-    InvalidSpec,
-    LimitExceeded,
     NotFound,
-    Problem,
-    RequestConflict,
 )
-from holdfast.http.json_body import read_json
+from holdfast.http.routes.task_bodies import (
+    WORDS,
+    answering,
+    definition_of,
+    params_of,
+    reader,
+    run_id_of,
+    trouble,
+)
 from holdfast.http.routes.task_types import (
     Heartbeat,
     Id,
@@ -46,7 +46,6 @@ from holdfast.http.routes.task_types import (
 )
 from holdfast.http.routes.workers import check_services, offered
 from holdfast.http.table import ANY, Ask, Reply, Route
-from holdfast.http.validation import invalid, with_whole_numbers
 from holdfast.ops import traces
 from holdfast.views.node_runs import NodeRun
 from holdfast.views.tasks import Task
@@ -54,112 +53,12 @@ from holdfast.workers.registry import WorkerView
 
 TAG: Final = "tasks"
 WORKERS: Final = "workers"
-TASK: Final = "task-"
-
-T = TypeVar("T")
 
 
 # ----------------------------------------------------------------------------------------------------- answers
 
 
-# The task API's own codes for these; any other error keeps its stable code, with the message beside it.
-WORDS: Final = {"not_found": "not found", "method_not_allowed": "method", "no_worker": "no worker"}
-
-
-def trouble(error: HoldfastError) -> Trouble:
-    if error.code in WORDS:
-        return Trouble(WORDS[error.code])
-    problems = list(getattr(error, "problems", ()))
-    has_no_start = isinstance(error, InvalidSpec) and any(problem.pointer == "/start" for problem in problems)
-    return Trouble("no start" if has_no_start else error.code, str(error), problems)
-
-
-def _answering(do: Callable[[Ask], Awaitable[Any]]) -> Callable[[Ask], Awaitable[Any]]:
-    """Invalid requests are 400 in this API, and a different request with the same id is a conflict."""
-
-    async def answered(ask: Ask) -> Any:
-        try:
-            return await do(ask)
-        except (InvalidSpec, InvalidInputs, LimitExceeded) as error:
-            return Reply(trouble(error), 400)
-        except RequestConflict as error:
-            return Reply(trouble(error), 409)
-
-    return answered
-
-
 # ----------------------------------------------------------------------------------------------------- reading
-
-
-def _reader(kind: type[T]) -> Callable[[bytes, str], T]:
-    """Reads a body whose keys may be spelled FlowID, flow_id or flowId."""
-    fields = {_folded(name): name for name in kind.__struct_fields__}  # type: ignore[attr-defined]
-
-    def read(raw: bytes, media: str) -> T:
-        data = read_json(raw)
-        if not isinstance(data, dict):
-            raise InvalidRequest("the body must be an object")
-        known: dict[str, Any] = {}
-        for key, value in data.items():
-            name = fields.get(_folded(key))
-            if name is None or value is None:
-                continue
-            if name in known:
-                problem = Problem("duplicate_key", f"{name} is given in two spellings", f"/{key}")
-                raise InvalidRequest(f"the body has {name} in two spellings; send one", [problem])
-            known[name] = value
-        try:
-            try:
-                return msgspec.convert(known, kind)
-            except msgspec.ValidationError as error:
-                return cast("T", with_whole_numbers(known, kind, error))
-        except msgspec.ValidationError as error:
-            raise invalid(error, "body", kind) from None
-
-    return read
-
-
-def _folded(key: str) -> str:
-    return key.replace("_", "").lower()
-
-
-def _run_id(*said: str | None) -> str:
-    """The run that is meant by the first id that was given."""
-    found = next((one for one in said if one), None)
-    if found is None:
-        raise InvalidRequest("id is missing", [Problem("missing_key", "id is missing", "/id")])
-    return found.removeprefix(TASK)
-
-
-def _definition(body: NewVersion) -> dict[str, Any] | str:
-    """The definition as data where it is data or JSON, else as the YAML text that it is."""
-    said = body.definition if body.definition not in (None, "") else body.definition_json
-    if said in (None, ""):
-        if not body.definition_yaml:
-            raise InvalidRequest(
-                "definition is missing: an object, or DefinitionJSON or DefinitionYAML with its text"
-            )
-        return body.definition_yaml
-    data = _json(said, "the definition") if isinstance(said, str) else said
-    if not isinstance(data, dict):
-        raise InvalidRequest("a definition is an object")
-    return data if "steps" in data else {"nodes": {}, **data}  # a graph, whatever else of it is missing
-
-
-def _params(body: NewTask) -> dict[str, Any]:
-    said = body.params if body.params is not None else body.params_json
-    if isinstance(said, str):
-        said = _json(said, "ParamsJSON") if said.strip() else {}
-    if not isinstance(said, dict | None):
-        raise InvalidRequest("the params of a task must be an object")
-    return said or {}
-
-
-def _json(text: str, what: str) -> Any:
-    try:
-        return read_json(text.encode())
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise InvalidRequest(f"{what} is not JSON: {error}") from None
 
 
 # ------------------------------------------------------------------------------------------------------- flows
@@ -185,7 +84,7 @@ async def create_version(ask: Ask) -> Id:
     name = await _flow_name(ask, body.flow_id)
     release = await ask.services.commands.publish(
         ask.tenant,
-        await ask.services.commands.read(_definition(body), name),
+        await ask.services.commands.read(definition_of(body), name),
         number=body.version or None,
         draft=body.status == "draft",
         rights=ask.principal.rights,
@@ -198,7 +97,7 @@ async def create_version(ask: Ask) -> Id:
 
 async def create_task(ask: Ask) -> Id | Reply:
     body: NewTask = ask.body
-    params = _params(body)
+    params = params_of(body)
     name = await _flow_name(ask, body.flow_id)
     try:
         row, _ = await ask.services.commands.start(
@@ -237,11 +136,11 @@ async def task_page(ask: Ask) -> TaskPage:
 
 
 async def task(ask: Ask) -> Task:
-    return await ask.services.queries.tasks.task(ask.tenant, _run_id(ask.query.id))
+    return await ask.services.queries.tasks.task(ask.tenant, run_id_of(ask.query.id))
 
 
 async def cancel_task(ask: Ask) -> Ok:
-    run_id = _run_id(ask.query.id, ask.query.task_id, ask.body.id, ask.body.task_id)
+    run_id = run_id_of(ask.query.id, ask.query.task_id, ask.body.id, ask.body.task_id)
     await ask.services.commands.cancel(ask.tenant, run_id)
     return Ok()
 
@@ -250,7 +149,7 @@ async def node_runs(ask: Ask) -> Reply:
     """An array as it always was: that there is more can only be said beside it."""
     query: RunsQuery = ask.query
     page = await ask.services.queries.tasks.node_runs(
-        ask.tenant, _run_id(query.task_id), cursor=query.cursor or None, limit=query.limit
+        ask.tenant, run_id_of(query.task_id), cursor=query.cursor or None, limit=query.limit
     )
     if page.cursor is None:
         return Reply(page.items)
@@ -261,7 +160,7 @@ async def node_runs(ask: Ask) -> Reply:
 async def signal_task(ask: Ask) -> Ok:
     body: Signal = ask.body
     keep = ask.keeps(lambda status: Ok())
-    await ask.services.commands.signal(ask.tenant, _run_id(body.task_id), body.key, body.value, keep=keep)
+    await ask.services.commands.signal(ask.tenant, run_id_of(body.task_id), body.key, body.value, keep=keep)
     return Ok()
 
 
@@ -334,7 +233,7 @@ def _route(
         method,
         path,
         scope,
-        _answering(do),
+        answering(do),
         summary,
         tag,
         body=body,
@@ -342,7 +241,7 @@ def _route(
         answer=answer,
         also=dict.fromkeys((400, *refusals), Trouble),
         media=(ANY,),  # curl calls whatever it sends a form
-        reads=None if body is None else _reader(body),
+        reads=None if body is None else reader(body),
         body_optional=body_optional,
         fault=trouble,
     )

@@ -24,11 +24,8 @@ from holdfast.store.records import (
     ApiKey,
     AssignmentRow,
     CallbackDelivery,
-    CursorRow,
     Ends,
     KeyAnswer,
-    LedgerKey,
-    LedgerRow,
     LogLine,
     OpenWait,
     ReadRow,
@@ -36,14 +33,13 @@ from holdfast.store.records import (
     ReplyRow,
     RunEdge,
     RunRow,
-    ScheduleRow,
-    ScheduleState,
     Stored,
     StoredVersion,
     WaitRow,
     WorkerRow,
     Workflow,
 )
+from holdfast.store.schedule_records import CursorRow, LedgerKey, LedgerRow, ScheduleRow, ScheduleState
 from holdfast.values import Millis, RunId, RunNo
 
 ENDS_LOOKED_AT_MAX: Final = 10_000  # runs that are searched by the end of their id

@@ -20,7 +20,8 @@ import msgspec
 from holdfast.store.batch import FIELDS, Batch
 from holdfast.store.ownership import Kept
 from holdfast.store.postgres.keys import Keys
-from holdfast.store.records import Firing, LedgerKey, NewRun, ReplyRow, RunChange
+from holdfast.store.records import NewRun, ReplyRow, RunChange
+from holdfast.store.schedule_records import Firing, LedgerKey
 from holdfast.values import RunNo
 
 CHANNEL: Final = "holdfast_mail"

@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from holdfast.store.records import Firing, LedgerKey
+from holdfast.store.schedule_records import Firing, LedgerKey
 
 PutMany = Callable[[str, list[Any]], None]
 

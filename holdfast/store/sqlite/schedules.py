@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.store.records import CursorRow, LedgerKey, LedgerRow, ScheduleRow, ScheduleState
+from holdfast.store.schedule_records import CursorRow, LedgerKey, LedgerRow, ScheduleRow, ScheduleState
 from holdfast.store.sqlite.asking import Asking
 from holdfast.store.sqlite.lists import NO_BOUND
 from holdfast.values import Millis, RunId, RunNo

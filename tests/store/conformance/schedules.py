@@ -7,16 +7,15 @@ from typing import Any
 
 from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch
-from holdfast.store.records import (
+from holdfast.store.records import NewRun, RunChange
+from holdfast.store.schedule_records import (
     Firing,
     LedgerEntry,
     LedgerKey,
     LedgerOutcome,
     LedgerRow,
     NewCursor,
-    NewRun,
     Origin,
-    RunChange,
     ScheduleEnd,
     ScheduleRow,
     ScheduleState,

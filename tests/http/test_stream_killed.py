@@ -5,15 +5,13 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
-from asyncio.subprocess import PIPE, Process
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 
+from tests.forks import Program
 from tests.http.sse import Heard, listening
 from tests.ports import free_port
 
@@ -33,25 +31,20 @@ class Mortal:
         self._database = database
         self._port = free_port()
         self.address = f"http://127.0.0.1:{self._port}"
-        self._process: Process | None = None
+        self._process: Program | None = None
 
     async def live(self, *until: str) -> None:
         """Until it is killed, or an event of this kind is durable."""
-        command = [sys.executable, "-m", "tests.http.server_process", str(self._database), str(self._port)]
-        command += until
-        self._process = await asyncio.create_subprocess_exec(*command, stdout=PIPE)
-        assert self._process.stdout is not None
-        async with asyncio.timeout(120):
-            assert await self._process.stdout.readline(), "the server did not come up"
+        args = [str(self._database), str(self._port), *until]
+        folder = self._database.parent
+        self._process = Program("tests.http.server_process", args, cwd=folder, env=dict(os.environ))
+        assert await asyncio.to_thread(self._process.stdout.readline), "the server did not come up"
 
     async def die(self, number: int = signal.SIGKILL) -> int:
         assert self._process is not None
-        if self._process.returncode is None:
-            # Its own `send_signal` looks whether it lives; one that just died would be buried there, and nobody
-            # would ever know how it ended.
-            with suppress(ProcessLookupError):
-                os.kill(self._process.pid, number)
-        return await self._process.wait()
+        self._process.send_signal(number)
+        await asyncio.to_thread(self._process.communicate, 120)
+        return self._process.wait()
 
 
 class Follower:

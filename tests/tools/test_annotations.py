@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 
 from holdfast import tool
@@ -38,25 +34,3 @@ def test_annotations_are_kept_with_the_tool() -> None:
 def test_a_tool_cannot_be_both_destructive_and_read_only() -> None:
     with pytest.raises(ValueError, match="leave one of"):
         tool(destructive=True, read_only=True)
-
-
-def test_a_decorated_function_keeps_its_type(tmp_path: Path) -> None:
-    file = tmp_path / "typed.py"
-    file.write_text(
-        "from holdfast import tool\n\n"
-        "@tool\ndef a(x: int) -> str:\n    return str(x)\n\n"
-        "@tool(destructive=True)\nasync def b(x: int, *, y: str = '') -> bytes:\n    return b''\n\n"
-        "reveal_type(a)\nreveal_type(b)\n"
-    )
-    command = [
-        sys.executable,
-        "-m",
-        "mypy",
-        "--strict",
-        "--no-incremental",
-        "--follow-imports=silent",
-        str(file),
-    ]
-    shown = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path, check=False).stdout
-    assert 'Revealed type is "def (x: int) -> str"' in shown.replace("builtins.", "")
-    assert "def (x: int, *, y: str =) -> " in shown.replace("builtins.", "")

@@ -125,7 +125,7 @@ async def test_a_sync_run_does_not_stop_the_engine(engine: TestEngine) -> None:
             self.ran.append(ctx)
 
     class Later(Cleaner):
-        async def run(self, ctx: ScheduledRunCtx) -> None:  # type: ignore[override]
+        async def run(self, ctx: ScheduledRunCtx) -> None:
             go.set()
 
     slow = Slow(priority=1)

@@ -20,6 +20,7 @@ from holdfast.store.base import Store, StoreFile
 from holdfast.store.open import database_path, is_server, lock_of, open_file, open_url
 from holdfast.store.records import RunRow, Wanted
 from holdfast.threads import no_thread_now
+from holdfast.tools import prints
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, OPEN, RunId
 
@@ -78,6 +79,7 @@ async def acting(
             engine.store.node += f"~{os.getpid()}"
         answering = Answering(lock.socket, engine, settings)
         logs.redact_with(engine.secrets)
+        prints.install(engine.secrets)
         await engine.open(drive=False)
         engine.commands.drives = False
         answering.begin()

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, Final, TextIO
 
 import msgspec
@@ -113,31 +113,6 @@ def begin(form: str) -> None:
     logging.getLogger("holdfast.tool").setLevel(logging.INFO)  # log lines of tools are for the user
     if form == "json":
         speak_through(logging.getLogger("holdfast.cli").info)
-
-
-class Printed:
-    """A standard stream of a server: what tools print there loses the secrets in it."""
-
-    def __init__(self, under: TextIO, secrets: Secrets) -> None:
-        self._under, self._secrets = under, secrets
-
-    def write(self, text: str) -> int:
-        self._under.write(self._secrets.redact(text) if self._secrets.are_known else text)
-        return len(text)
-
-    def writelines(self, lines: Iterable[str]) -> None:
-        for line in lines:
-            self.write(line)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._under, name)
-
-
-def redact_prints(secrets: Secrets) -> None:
-    """Redact secrets in what tools print to the standard streams of this process."""
-    for name in ("stdout", "stderr"):
-        if (stream := getattr(sys, name)) is not None:
-            setattr(sys, name, Printed(stream, secrets))
 
 
 def redact_with(secrets: Secrets) -> None:

@@ -32,6 +32,7 @@ from holdfast.plugins.load import Loaded
 from holdfast.spec.triggers import PLUGIN
 from holdfast.stopping import end_within, stop_signals
 from holdfast.store.open import is_server, shown
+from holdfast.tools import prints
 from holdfast.tools.registry import Registry
 
 FORCED: Final = 130
@@ -96,7 +97,7 @@ async def _up(settings: Settings, registry: Registry, given: Given, kept: socket
         _beside(server, settings, given),
     ):
         logs.redact_with(server.services.engine.secrets)
-        logs.redact_prints(server.services.engine.secrets)
+        prints.install(server.services.engine.secrets)
         run_log = RunLog(server.services.engine.door)
         if not _introduced(server, settings, given, is_again=kept is not None):
             return UNWRITTEN

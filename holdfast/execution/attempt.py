@@ -26,6 +26,7 @@ from holdfast.runtime.apart import yield_after
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import Door
 from holdfast.store.records import NewLogLine
+from holdfast.tools import prints
 from holdfast.tools.failures import OutputTooLarge, described
 from holdfast.tools.registry import Context, Tool
 from holdfast.tools.results import small_text
@@ -46,12 +47,13 @@ PENDING: Final = b'"pending":true'
 class Lines:
     """The log lines of one attempt that are not written yet, and how much it has logged in all."""
 
-    __slots__ = ("count", "redact", "rows", "size")
+    __slots__ = ("count", "printed", "redact", "rows", "size")
 
     def __init__(self) -> None:
         self.rows: list[NewLogLine] = []
         self.count = self.size = 0
-        self.redact: Callable[[str], str] | None = None  # of the lines that it logs with `logging`
+        self.redact: Callable[[str], str] | None = None  # of the lines that it logs with `logging` or prints
+        self.printed: dict[str, prints.Lines] | None = None  # lines without an end, by stream
 
 
 class Attempt(msgspec.Struct, eq=False):

@@ -390,6 +390,7 @@ class Dispatch(Service):
 
     async def _run_queue(self) -> None:
         """Start and perform queued attempts one after another, while the data of a step is still in the CPU cache."""
+        current.set(None)  # a tool may have caused this turn, and its context was copied
         me, door, queue, room = asyncio.current_task(), self.door, self.queue, self._room
         monotonic, secrets, outcomes = self._monotonic, self.secrets, self.outcomes
         began, until, tasks = 0.0, monotonic() + self._turn_seconds, 0
@@ -446,6 +447,7 @@ class Dispatch(Service):
         attempt.has_begun = True
         current.set(attempt)
         event = await self.outcomes.of(attempt)
+        current.set(None)  # what follows, and the tasks that it starts, are not part of the attempt
         if attempt.job is not None and isinstance(event, StepSucceeded | StepFailed | StepPaused):
             event.worker = attempt.job.worker
         self._answered(attempt, event)

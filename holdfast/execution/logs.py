@@ -1,8 +1,8 @@
-"""Log lines of attempts: what tools say with `context.log` and with `logging`, and the traceback of what they raise.
+"""Log lines of attempts: what tools say with `context.log`, with `logging` and with `print`, and the traceback of what they raise.
 
-    context.log ─┐                                   ┌─ with the row that ends the attempt
-    logging ─────┼──► lines of the attempt, bounded ─┤
-    exception ───┘                                   └─ after a second, if it goes on
+    context.log ────┐                                   ┌─ with the row that ends the attempt
+    logging, print ─┼──► lines of the attempt, bounded ─┤
+    exception ──────┘                                   └─ after a second, if it goes on
 
 An attempt that logs nothing costs nothing here. Lines are not events: they may be lost with the process that wrote them, and no
 decision depends on them.
@@ -25,7 +25,7 @@ from holdfast.runtime.committer import Committer
 from holdfast.runtime.service import Service
 from holdfast.store.batch import Batch
 from holdfast.store.records import NewLogLine
-from holdfast.tools import log_records
+from holdfast.tools import log_records, prints
 from holdfast.tools.secrets import Secrets
 from holdfast.tools.tracebacks import shortened
 
@@ -57,6 +57,7 @@ class Logs(Service):
         """Hear what tools say with `logging`."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         log_records.listen(self)
+        prints.listen(self)
 
     async def close(self) -> None:
         self._stop_hearing()
@@ -69,6 +70,7 @@ class Logs(Service):
         if self._timer is not None:
             self._timer.cancel()
         log_records.stop_listening(self)
+        prints.stop_listening(self)
         self._loop = None
 
     # -------------------------------------------------------------------------------------------------- hearing
@@ -79,6 +81,18 @@ class Logs(Service):
         attempt = current.get() or (self.at_hand() if threading.get_ident() == self._thread else None)
         if attempt is not None:
             self._hear(attempt, record)
+
+    def printed(self, stream: str, text: str) -> None:
+        """A tool of this process has printed, or other code has."""
+        if self._loop is None:
+            return
+        attempt = current.get() or (self.at_hand() if threading.get_ident() == self._thread else None)
+        if attempt is None:
+            return
+        lines = attempt.lines = attempt.lines or Lines()
+        begun = lines.printed = lines.printed or {}
+        for line in begun.setdefault(stream, prints.Lines()).taken(text):
+            self.say(attempt, stream, self._redacted(attempt, line))
 
     def _hear(self, attempt: Attempt, record: logging.LogRecord) -> None:
         try:
@@ -149,7 +163,12 @@ class Logs(Service):
 
     def ended(self, attempt: Attempt, batch: Batch) -> None:
         """Write the lines of an attempt with the row that ends it."""
-        if attempt.lines is not None and attempt.lines.rows:
+        if attempt.lines is None:
+            return
+        for stream, begun in (attempt.lines.printed or {}).items():
+            for line in begun.rest():
+                self.add(attempt, stream, self._redacted(attempt, line))
+        if attempt.lines.rows:
             batch.logs += attempt.lines.rows
             attempt.lines.rows = []
 

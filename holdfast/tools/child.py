@@ -30,6 +30,7 @@ from holdfast import limits
 from holdfast.tools.context import Context, RunTrigger
 from holdfast.tools.failures import OutputTooLarge, ToolError, described
 from holdfast.tools.keeper import die_with_parent
+from holdfast.tools.prints import Lines
 from holdfast.tools.registry import Tool
 from holdfast.tools.tracebacks import traceback_of
 from holdfast.values import RunId
@@ -39,7 +40,6 @@ HEADER: Final = struct.Struct("!I")
 MAIN: Final = "__holdfast_main__"
 FAILURE_CHARS_MAX: Final = 1_000_000  # the engine redacts a message before it truncates it
 TRACEBACK_CHARS_MAX: Final = 4_000_000  # the same
-LINE_CHARS_MAX: Final = 10_000  # of a printed line that has no end
 
 
 class Setting(msgspec.Struct):
@@ -241,7 +241,7 @@ class Output(io.TextIOBase):
     without secrets: a process of tools does not know them."""
 
     def __init__(self, stream: Any, level: str, context: Callable[[], Context | None]) -> None:
-        self._stream, self._level, self._context, self._line = stream, level, context, ""
+        self._stream, self._level, self._context, self._lines = stream, level, context, Lines()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._stream, name)
@@ -249,12 +249,8 @@ class Output(io.TextIOBase):
     def write(self, text: str) -> int:
         if self._context() is None:
             return int(self._stream.write(text))
-        *lines, self._line = (self._line + text).split("\n")
-        for line in lines:
+        for line in self._lines.taken(text):
             self._keep(line)
-        if len(self._line) > LINE_CHARS_MAX:
-            self._keep(self._line)
-            self._line = ""
         return len(text)
 
     def flush(self) -> None:
@@ -262,13 +258,12 @@ class Output(io.TextIOBase):
 
     def end_line(self) -> None:
         """The tool has returned: keep what it wrote after the last end of a line."""
-        if self._line:
-            self._keep(self._line)
-        self._line = ""
+        for line in self._lines.rest():
+            self._keep(line)
 
     def _keep(self, line: str) -> None:
         context = self._context()
-        if context is not None and line:
+        if context is not None:
             context.printed(self._level, line)
 
 

@@ -5,12 +5,10 @@ Knows one attempt. Reports go to a function given by the caller, from the thread
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import os
 import secrets
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable
 from datetime import datetime
@@ -20,6 +18,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holdfast import limits
+from holdfast.tools import prints
 from holdfast.tools.secrets import Secrets
 from holdfast.values import RunId
 
@@ -105,9 +104,9 @@ class Context:
         """Keep a line that the tool has printed to `stdout` or `stderr`. The engine's process prints it, without secrets."""
         self._log(line, {}, stream)
 
-    def _log(self, message: str, fields: dict[str, Any], stream: str = "") -> None:
+    def _log(self, message: str, fields: dict[str, Any], stream: str = "") -> dict[str, Any] | None:
         if self._lines > limits.now.log_lines_max:
-            return
+            return None
         self._lines += 1
         self._bytes += len(message.encode("utf-8", "replace")) + sum(
             len(f"{k}{v}") for k, v in fields.items()
@@ -117,7 +116,7 @@ class Context:
             message = f"further lines were dropped: an attempt may log {limits.now.log_lines_max} lines or {limits.now.log_bytes_max} bytes ({limits.met('log_lines_max')}, {limits.met('log_bytes_max')})"
             fields = {}
         data = {"message": message, "fields": fields}
-        self._say("log", {**data, "stream": stream} if stream else data)
+        return self._say("log", {**data, "stream": stream} if stream else data)
 
     def progress(self, done: float, total: float | None = None, message: str = "") -> None:
         """Report progress: a fraction from 0 to 1, or done of total. Changes too small to see are dropped."""
@@ -169,7 +168,12 @@ class Context:
         """Forward a message of the same attempt in another process, which has applied the limits."""
         said = self._say(kind, data)
         if "stream" in said:
-            _print(said["stream"], said["message"])
+            prints.show(said["stream"], said["message"])
+
+    def heard(self, stream: str, line: str) -> None:
+        """Keep and print a line that was written to a standard stream of the process that performs the attempt."""
+        if (said := self._log(line, {}, stream)) is not None:
+            prints.show(stream, said["message"])
 
     def _say(self, kind: str, data: dict[str, Any]) -> dict[str, Any]:
         if self._secrets is not None and self._secrets.are_known:
@@ -192,12 +196,6 @@ class Context:
         if self._logged is None:
             self._logged = self._secrets.lines()
         return {**data, "message": self._logged(data["message"])}
-
-
-def _print(stream: str, line: str) -> None:
-    """Print a line of a tool's process where this process prints."""
-    with contextlib.suppress(OSError, ValueError):  # nobody may read it any more
-        print(line, file=getattr(sys, stream), flush=True)
 
 
 def line_of(data: dict[str, Any]) -> str:

@@ -7,21 +7,24 @@ a new interpreter: forking this process, with its threads and open database, wou
 from __future__ import annotations
 
 import asyncio
+import codecs
+import contextlib
 import os
+import select
 import signal
 import socket
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
 import msgspec
 
 from holdfast import limits
 from holdfast.threads import AGAIN_SECONDS_MAX, no_thread_now
-from holdfast.tools import child
+from holdfast.tools import child, prints
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ToolError, described
 from holdfast.tools.registry import Tool
@@ -34,6 +37,8 @@ MEMORY_BYTES_MIN: Final = 2**30
 FAREWELL_SECONDS: Final = 0.2  # for a tool that checks `cancelled`, before it is killed
 REST_SECONDS: Final = 1.0  # to read the rest of the output of a process that has ended
 CLOSE_SECONDS: Final = 2.0
+PIECE_BYTES: Final = 64 * 1024  # read at a time from a standard stream of a process
+PIECES_MAX: Final = 64  # that are read at once when a call ends; a pipe holds less than these
 
 
 class Crashed(ToolError):
@@ -140,6 +145,61 @@ class Processes:
             self._all.discard(process)
 
 
+class Output:
+    """Our end of a standard stream of a process. What is written there comes by line."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.fd, self._theirs = os.pipe()
+        os.set_blocking(self.fd, False)
+        self.is_over = False
+        self._lines = prints.Lines()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+
+    @staticmethod
+    @contextlib.contextmanager
+    def written_by(outputs: list[Output]) -> Iterator[list[int]]:
+        """The other ends, for a process that is started meanwhile. If it cannot be started, both ends are closed."""
+        try:
+            yield [output._theirs for output in outputs]
+        except BaseException:
+            for output in outputs:
+                output.close()
+            raise
+        finally:
+            for output in outputs:
+                os.close(output._theirs)
+
+    def lines(self) -> list[str]:
+        """The next lines, if any were written."""
+        try:
+            data = os.read(self.fd, PIECE_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return []
+        self.is_over = not data
+        return self._lines.taken(self._decoder.decode(data))
+
+    def all_lines(self) -> list[str]:
+        """Everything that was written by now, also a line without an end, up to what a pipe can hold."""
+        found: list[str] = []
+        for _ in range(PIECES_MAX):
+            if self.fd < 0 or self.is_over:
+                break
+            before = len(found)
+            found += self.lines()
+            if len(found) == before and not self._is_readable():
+                break
+        return [*found, *self._lines.rest()]
+
+    def _is_readable(self) -> bool:
+        return bool(select.select([self.fd], [], [], 0)[0])
+
+    def close(self) -> None:
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+
 class Process(asyncio.Protocol):
     """One process: our end of its socket, and a thread that waits for its end."""
 
@@ -152,10 +212,13 @@ class Process(asyncio.Protocol):
         self._lost = self._loop.create_future()  # the socket has ended
         self._gone: asyncio.Future[int] = self._loop.create_future()  # the process has, with this code
         self._ours, theirs = socket.socketpair()
-        with theirs:
+        self._outputs = [Output("stdout"), Output("stderr")]
+        with theirs, Output.written_by(self._outputs) as ends:
             self.popen = subprocess.Popen(
                 [sys.executable, "-c", _PROGRAM.format(path=sys.path, handle=theirs.fileno(), parent=os.getpid(), memory=memory_bytes, limits=limits.differing())],
                 stdin=subprocess.DEVNULL,
+                stdout=ends[0],
+                stderr=ends[1],
                 env=environment,
                 pass_fds=[theirs.fileno()],
                 start_new_session=True,  # Ctrl-C is for the engine
@@ -167,6 +230,7 @@ class Process(asyncio.Protocol):
             self.popen.kill()  # its keeper ends when it does
             self.popen.wait()
             self._ours.close()
+            self._close_outputs()
             raise
 
     @property
@@ -175,6 +239,8 @@ class Process(asyncio.Protocol):
 
     async def connect(self) -> None:
         await self._loop.create_unix_connection(lambda: self, sock=self._ours)
+        for output in self._outputs:
+            self._loop.add_reader(output.fd, self._hear, output)
 
     async def ask(self, order: bytes, context: Context | None) -> child.Answer | child.Failure:
         assert self._transport is not None
@@ -187,10 +253,36 @@ class Process(asyncio.Protocol):
             await asyncio.wait(
                 (self._report, self._lost), timeout=REST_SECONDS, return_when=asyncio.FIRST_COMPLETED
             )
+        self._hear_rest()
         if self._report.done():
             return self._report.result()
         self.kill()  # in case it only closed its socket
         raise Crashed(_how_it_ended(await self._gone))
+
+    def _hear(self, output: Output) -> None:
+        """Keep what was written to a standard stream as lines of the attempt: by the tool, by C code, or by processes it started."""
+        for line in output.lines():
+            self._keep(output, line)
+        if output.is_over:
+            self._loop.remove_reader(output.fd)
+
+    def _hear_rest(self) -> None:
+        """The call is over: what it wrote is in the pipe by now."""
+        for output in self._outputs:
+            for line in output.all_lines():
+                self._keep(output, line)
+
+    def _keep(self, output: Output, line: str) -> None:
+        if self._context is None:
+            prints.show(output.name, line)
+        else:
+            self._context.heard(output.name, line)
+
+    def _close_outputs(self) -> None:
+        for output in self._outputs:
+            if output.fd >= 0:
+                self._loop.remove_reader(output.fd)
+            output.close()
 
     async def say_farewell(self) -> None:
         """Set `cancelled` for the tool, and give it a moment to return."""
@@ -210,6 +302,8 @@ class Process(asyncio.Protocol):
             self._transport.abort()
         else:
             self._ours.close()
+        self._hear_rest()
+        self._close_outputs()
 
     def kill_group(self) -> None:
         try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import io
 import logging
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ import pytest
 from holdfast import Context, Holdfast, RunFailed, ToolError, limits, tool
 from holdfast.store.records import LogLine
 from holdfast.testing import TestEngine
+from holdfast.tools import prints
+from holdfast.tools.secrets import Secrets
 from holdfast.values import RunNo
 
 users = logging.getLogger("users.module")
@@ -89,6 +93,51 @@ async def test_what_a_sync_tool_logs_in_its_thread_is_stored(engine: TestEngine)
     engine.tool(speak)
     await engine.run(one("speak"))
     assert await said(engine) == [("error", "from a thread")]
+
+
+async def test_each_step_has_its_own_lines(engine: TestEngine) -> None:
+    """A step that another one leads to runs in a copy of its context."""
+
+    @tool
+    def threaded() -> None:
+        users.info("threaded")
+
+    @tool
+    async def waiting() -> None:
+        users.info("before")
+        await asyncio.sleep(0)
+        users.info("after")
+
+    engine.tool(threaded), engine.tool(waiting)
+    steps = [{"id": f"{name}{n}", "tool": name} for n in range(3) for name in ("threaded", "waiting")]
+    await engine.run({"name": "w", "steps": steps})
+    found = [(line.path, line.text) for line in await lines(engine)]
+    expected = [
+        (f"{name}{n}", text)
+        for n in range(3)
+        for name, texts in (("threaded", ["threaded"]), ("waiting", ["before", "after"]))
+        for text in texts
+    ]
+    assert found == expected
+
+
+async def test_what_a_tool_prints_in_a_command_is_stored_and_shown_without_secrets(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shown = io.StringIO()
+    monkeypatch.setattr(sys, "stdout", prints.Stream(shown, "stdout", Secrets(known=["hunter22"])))
+    monkeypatch.setenv("HOLDFAST_SECRET_PW", "hunter22")
+
+    @tool
+    def speak(password: str) -> None:
+        print("the password is", password)
+        print("no end", end="")
+
+    engine.tool(speak)
+    await engine.run(one("speak", args={"password": "{{secrets.PW}}"}))
+    print("from the program")
+    assert await said(engine) == [("stdout", "the password is ***"), ("stdout", "no end")]
+    assert shown.getvalue() == "the password is ***\nno endfrom the program\n"
 
 
 async def test_what_code_outside_of_tools_logs_is_not_stored(engine: TestEngine) -> None:

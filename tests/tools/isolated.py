@@ -127,6 +127,19 @@ def chatty(size: int) -> str:
 
 
 @tool(isolate="process")
+def writes_past_python(said: str) -> str:
+    os.write(1, f"{said} by the system\n".encode())
+    subprocess.run(["sh", "-c", f"echo {said} by a child; printf 'no end' >&2"], check=True)
+    return said
+
+
+@tool(isolate="process")
+def last_words() -> None:
+    os.write(2, b"last words\n")
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+@tool(isolate="process")
 def about(ctx: Context) -> dict[str, Any]:
     ctx.log("at work", step=1)
     ctx.progress(1, 2)

@@ -319,6 +319,27 @@ async def test_what_a_tool_prints_is_no_part_of_its_answer_however_large_that_is
 
 
 @on_both_loops
+async def test_what_is_written_past_python_is_kept_with_its_own_call(tmp_path: Path) -> None:
+    async with pool(1) as processes:
+        for said in ("one", "two"):
+            told: list[Any] = []
+            await call(processes, isolated.writes_past_python, context(told, tmp_path), said=said)
+            found = [(data["stream"], data["message"]) for _, data in told]
+            assert sorted(found) == [
+                ("stderr", "no end"), ("stdout", f"{said} by a child"), ("stdout", f"{said} by the system"),
+            ]  # fmt: skip
+
+
+@on_both_loops
+async def test_the_last_words_of_a_process_that_is_killed_are_kept(tmp_path: Path) -> None:
+    told: list[Any] = []
+    async with pool(1) as processes:
+        with pytest.raises(ToolError, match="SIGKILL"):
+            await call(processes, isolated.last_words, context(told, tmp_path))
+    assert [data["message"] for _, data in told] == ["last words"]
+
+
+@on_both_loops
 async def test_an_output_over_the_limit_fails_the_call_and_not_the_process(tmp_path: Path) -> None:
     async with pool(1) as processes:
         with pytest.raises(ToolError) as caught:

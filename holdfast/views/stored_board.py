@@ -99,7 +99,8 @@ class StoredBoard:
     def _inside(self) -> dict[str, list[int]]:
         found: dict[str, list[int]] = {}
         for n, path in enumerate(self._columns.paths):
-            found.setdefault(split(path)[0], []).append(n)
+            frame = split(path)[0] if '"' in path else path.rpartition(".")[0]  # ten thousand of them
+            found.setdefault(frame, []).append(n)
         return found
 
     @cached_property

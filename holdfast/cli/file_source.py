@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
-from holdfast.api import present
+from holdfast.api import present, present_plans, present_pulse
 from holdfast.api.principal import LOCAL_ID
 from holdfast.api.types import (
+    BulkItem,
     Diff,
     Explanation,
     FolderReport,
     LogPage,
+    Pulse,
     Release,
     RerunPreview,
     Resumed,
@@ -23,20 +26,23 @@ from holdfast.api.types import (
     RunPage,
     Workflow,
     WorkflowLine,
+    WorkflowStats,
+    millis_of,
 )
 from holdfast.cli.file import acting, beside, found, path_of, reading
 from holdfast.cli.options import Usage, load_tools
-from holdfast.cli.render import FRAMES_PER_SECOND
+from holdfast.cli.render import FRAMES_PER_SECOND, now_ms
 from holdfast.cli.server_source import ServerSource
 from holdfast.cli.source_protocol import NO_ENGINE, PAGE, Answer, News, Shown, every_page
 from holdfast.config import DEFAULT_DB, Settings
+from holdfast.errors import RunIsOver
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.rerun import Again
 from holdfast.store.lock import holder_of
 from holdfast.store.open import shown
 from holdfast.tools.registry import Registry
-from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId
+from holdfast.values import DEFAULT_TENANT, TERMINAL, Millis, RunId
 from holdfast.views.all_events import EncodedEvent, History, TailOfAll, encoded
 from holdfast.views.events import Feed, RunEvent, Tail
 from holdfast.views.positions import BEGINNING, Position
@@ -47,6 +53,8 @@ from holdfast.waits.approval_links import Links
 if TYPE_CHECKING:
     # and with it an HTTP client, which takes a while to load
     from holdfast.sdk.client import LiveEvent
+
+DAY_MS: Final = 86_400_000
 
 
 class FileSource:
@@ -135,6 +143,41 @@ class FileSource:
             await engine.runs.cancel(RunId(run_id), reason)
             await engine.door.drained()
             return (await engine.runs.row_of(RunId(run_id))).status
+
+    async def bulk(self, action: str, ids: Sequence[str], *, failed: bool, reason: str) -> list[BulkItem]:
+        if action == "rerun":
+            raise Usage(
+                "no server has this file open, so nothing would execute the new runs; start holdfast up"
+            )
+        found: list[BulkItem] = []
+        async with self._acting() as engine:
+            for run_id in ids:
+                try:
+                    await engine.runs.cancel(RunId(run_id), reason)
+                except RunIsOver as error:
+                    found.append(BulkItem(run_id, None, None, error.code, str(error)))
+            await engine.door.drained()
+            left = [run_id for run_id in ids if run_id not in {one.run_id for one in found}]
+            found += [BulkItem(one, (await engine.runs.row_of(RunId(one))).status) for one in left]
+        return found
+
+    async def pulse(
+        self, workflow: str | None, start: datetime | None, end: datetime | None, buckets: int
+    ) -> Pulse:
+        now = Millis(now_ms())
+        to = millis_of(end) or now
+        begin = millis_of(start) or Millis(to - DAY_MS)
+        if begin >= to:
+            raise Usage("--from must be before --to")
+        async with self._reading() as queries:
+            return present_pulse.pulse(await queries.pulse(DEFAULT_TENANT, workflow, begin, to, buckets, now))
+
+    async def stats(self, name: str, number: int | None, last: int, start: datetime | None) -> WorkflowStats:
+        async with self._reading() as queries:
+            release, _ = await queries.catalog.definition(DEFAULT_TENANT, name, number)
+            found = await queries.stats.of(DEFAULT_TENANT, release.name, number, last, millis_of(start))
+            kinds = await queries.definitions.kinds(DEFAULT_TENANT, release.version)
+        return present_plans.stats(release.name, number, found, kinds)
 
     async def retry(self, run_id: str) -> bool:
         async with self._acting() as engine:
@@ -249,6 +292,9 @@ class OwnedFileSource(FileSource):
 
     async def cancel(self, run_id: str, reason: str) -> str:
         return await self._owner.cancel(run_id, reason)
+
+    async def bulk(self, action: str, ids: Sequence[str], *, failed: bool, reason: str) -> list[BulkItem]:
+        return await self._owner.bulk(action, ids, failed=failed, reason=reason)
 
     async def retry(self, run_id: str) -> bool:
         return await self._owner.retry(run_id)

@@ -7,6 +7,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.api.types import Explanation, LogLine, Reason, Run, RunLine, RunTrigger
+from holdfast.cli import many
 from holdfast.cli.file import finished
 from holdfast.cli.options import Usage, edited_inputs, settings_of
 from holdfast.cli.parser import Given
@@ -238,6 +239,8 @@ def _left(ms: int) -> str:
 
 
 def cancel_command(given: Given) -> int:
+    if many.is_many(given, "cancel"):
+        return many.command(given, "cancel")
     return finished(_cancel(settings_of(given), given))
 
 
@@ -288,6 +291,8 @@ class Previewed(NamedTuple):
 
 
 def rerun_command(given: Given) -> int:
+    if many.is_many(given, "rerun"):
+        return _rerun_many(given)
     reserve_stdout()
     settings = settings_of(given)
     again = Again(tuple(given.texts("--from") or ()), given.has("--failed"))
@@ -304,6 +309,13 @@ def rerun_command(given: Given) -> int:
     if not given.has("--json"):
         say("\n".join(_preview(found)))
     return drive(given, settings, Rerun(run_id, again, inputs), at_program=True)
+
+
+def _rerun_many(given: Given) -> int:
+    for flag in ("--from", "--input", "--inputs"):
+        if given.has(flag):
+            raise Usage(f"{flag} is for the rerun of one run")
+    return many.command(given, "rerun")
 
 
 async def _fetch_preview(settings: Settings, word: str, again: Again, seen: list[Previewed]) -> int:

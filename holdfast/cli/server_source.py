@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from holdfast.api.types import (
+    BulkItem,
     Diff,
     Explanation,
     FolderReport,
     LogPage,
+    Pulse,
     Release,
     RerunPreview,
     Resumed,
@@ -22,6 +25,7 @@ from holdfast.api.types import (
     Step,
     Workflow,
     WorkflowLine,
+    WorkflowStats,
 )
 from holdfast.cli.file import CANDIDATES_MAX, ID_PART_MIN, LAST, the_one
 from holdfast.cli.render import FRAMES_PER_SECOND, ms_of
@@ -94,6 +98,17 @@ class ServerSource:
 
     async def cancel(self, run_id: str, reason: str) -> str:
         return (await self.client.cancel(run_id, reason)).status
+
+    async def bulk(self, action: str, ids: Sequence[str], *, failed: bool, reason: str) -> list[BulkItem]:
+        return (await self.client.bulk(action, ids=ids, failed=failed, reason=reason)).items
+
+    async def pulse(
+        self, workflow: str | None, start: datetime | None, end: datetime | None, buckets: int
+    ) -> Pulse:
+        return await self.client.pulse(workflow=workflow, created_from=start, created_to=end, buckets=buckets)
+
+    async def stats(self, name: str, number: int | None, last: int, start: datetime | None) -> WorkflowStats:
+        return await self.client.stats(name, number=number, last=last, created_from=start)
 
     async def retry(self, run_id: str) -> bool:
         await self.client.retry(run_id)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol, TypeVar
 
 from holdfast.api.types import (
+    BulkItem,
     Diff,
     Explanation,
     FolderReport,
     LogPage,
+    Pulse,
     Release,
     RerunPreview,
     Resumed,
@@ -18,6 +21,7 @@ from holdfast.api.types import (
     RunPage,
     Workflow,
     WorkflowLine,
+    WorkflowStats,
 )
 from holdfast.runtime.rerun import Again
 from holdfast.store.records import ReadRow
@@ -81,6 +85,13 @@ class Source(Protocol):
     async def explain(self, run_id: str) -> Explanation: ...
     async def preview(self, run_id: str, again: Again) -> RerunPreview: ...
     async def cancel(self, run_id: str, reason: str) -> str: ...  # the status after that
+    async def bulk(self, action: str, ids: Sequence[str], *, failed: bool, reason: str) -> list[BulkItem]: ...
+    async def pulse(
+        self, workflow: str | None, start: datetime | None, end: datetime | None, buckets: int
+    ) -> Pulse: ...
+    async def stats(
+        self, name: str, number: int | None, last: int, start: datetime | None
+    ) -> WorkflowStats: ...
     async def retry(self, run_id: str) -> bool: ...  # whether the run continues now
     async def approve(
         self, run_id: str, path: str, answer: Answer

@@ -70,4 +70,19 @@ FLOWS_ROLLBACK: Final = Command(
     ON_EITHER,
 )
 
-COMMANDS: Final = (FLOWS_PUBLISH, FLOWS_LIST, FLOWS_SHOW, FLOWS_DIFF, FLOWS_ROLLBACK)
+FLOWS_STATS: Final = Command(
+    "flows stats",
+    "Show how the last runs of a workflow went: how many completed, and how long each step took.",
+    "holdfast.cli.figures:stats_command",
+    "",
+    ("holdfast flows stats hello", "holdfast flows stats hello --from 2026-11-01T00:00:00Z --last 500"),
+    (NAME,),
+    (
+        Flag("--last", "So many finished runs, up to 500. Default: 200.", "N"),
+        Flag("--number", "Only runs of the version with this number.", "N"),
+        Flag("--from", "Only runs that were created since then, for example 2026-11-01T00:00:00Z.", "TIME"),
+        *ON_EITHER,
+    ),
+)
+
+COMMANDS: Final = (FLOWS_PUBLISH, FLOWS_LIST, FLOWS_SHOW, FLOWS_DIFF, FLOWS_ROLLBACK, FLOWS_STATS)

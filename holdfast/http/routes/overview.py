@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from holdfast import limits
+from holdfast.api import present_pulse
 from holdfast.api.present import Links
 from holdfast.api.principal import LOCAL_ID
 from holdfast.api.types import (
@@ -16,9 +15,7 @@ from holdfast.api.types import (
     Me,
     NoQuery,
     Pulse,
-    PulseBucket,
     PulseQuery,
-    PulseTotal,
     Waiting,
     WaitingPage,
     WaitsQuery,
@@ -35,14 +32,12 @@ from holdfast.version import VERSION
 from holdfast.views import waiting as views
 from holdfast.views.cursors import cursor_of_text, text_of_cursor
 from holdfast.views.open_waits import Wait
-from holdfast.views.pulse import Stretch, share
 from holdfast.views.waiting import COUNTS_MAX
 from holdfast.waits.approvals import answerers
 
 SERVER, RUNS = "operations", "runs"
 # The scope that ends a wait; a key is let go by the run that holds it.
 ANSWERED_BY: Final = {"approval": "approve", "signal": "run", "condition": "run", "callback": "resume"}
-PULSE_STATUSES: Final = ("completed", "failed", "cancelled", "interrupted")
 DAY_MS: Final = 86_400_000
 STATUSES: Final = (*sorted(OPEN), *sorted(TERMINAL))
 
@@ -90,20 +85,7 @@ async def pulse(ask: Ask) -> Pulse:
     if start >= to:
         raise InvalidInputs("`from` must be before `to`")
     found = await ask.services.queries.pulse(ask.tenant, query.workflow, start, to, query.buckets, now)
-    return Pulse(
-        time_text(found.start),
-        time_text(found.end),
-        found.width_ms,
-        [PulseBucket(**_figures([one]), at=time_text(one.at)) for one in found.stretches],
-        PulseTotal(**_figures(found.stretches)),
-    )
-
-
-def _figures(stretches: Sequence[Stretch]) -> dict[str, Any]:
-    ended = {status: sum(one.ended.get(status, 0) for one in stretches) for status in PULSE_STATUSES}
-    took = sum((one.took_ms for one in stretches), Counter[int]())
-    started = sum(one.started for one in stretches)
-    return {"started": started, **ended, "p50_ms": share(took, 0.5), "p95_ms": share(took, 0.95)}
+    return present_pulse.pulse(found)
 
 
 async def waits(ask: Ask) -> WaitingPage:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import functools
-from collections.abc import Callable
+import logging
+from collections.abc import Awaitable, Callable
 from typing import Any, Final
 
 import msgspec
@@ -16,7 +17,7 @@ import msgspec
 from holdfast.engine.decisions import Decision, StartAttempt
 from holdfast.engine.events import Event, StepFailed, StepSucceeded
 from holdfast.engine.state import is_open
-from holdfast.errors import HoldfastError, Superseded, Unavailable
+from holdfast.errors import HoldfastError, LimitExceeded, Superseded, Unavailable
 from holdfast.execution.attempt import Attempt, Outcomes
 from holdfast.execution.inputs import Inputs
 from holdfast.plan.graph import Call
@@ -26,12 +27,15 @@ from holdfast.runtime.resident_run import ResidentRun
 from holdfast.store.batch import Batch
 from holdfast.store.records import AssignmentRow
 from holdfast.tools.registry import Context, Tool
-from holdfast.tools.secrets import Secrets
+from holdfast.tools.secrets import Secrets, SecretUnavailable
 from holdfast.values import RunNo, idempotency_key
 from holdfast.workers.push import Job
 from holdfast.workers.service import Workers
 
+log = logging.getLogger("holdfast")
+
 Emit = Callable[[str, dict[str, Any]], None]
+Load = Callable[[RunNo], Awaitable[ResidentRun | None]]
 
 
 class Jobs:
@@ -95,6 +99,22 @@ class Jobs:
             job.address = functools.partial(self._inputs.callback_url, resident, path, number)
         attempt.job = job
         return attempt
+
+    async def of_row(self, stored: Load, row: AssignmentRow) -> Job | None:
+        """The job of a run that another node drives, for a worker that fetches it here; None if the run does not wait for it."""
+        resident = self._door.residents.get(row.no) or await stored(row.no)
+        if resident is None or resident.run.over or not is_open(resident.run, row.path, row.attempt):
+            return None
+        node = resident.plan.node(row.path)
+        if not isinstance(node, Call) or node.service is None:
+            return None
+        try:
+            return self.attempt(resident, node, row.path, row.attempt).job
+        except (ValueError, LimitExceeded, SecretUnavailable) as error:
+            log.warning(
+                "run %s: the job of step %s cannot be given out here: %s", resident.run.id, row.path, error
+            )
+            return None
 
     # -------------------------------------------------------------------------------------------------- answers
 

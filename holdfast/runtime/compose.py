@@ -203,6 +203,8 @@ class _Core:
             on_loaded=self.dispatch.know_secrets,
             on_freed=self.dispatch.slot_is_free,
         )
+        if self.workers.assignments.shared is not None:
+            self.workers.assignments.shared.job_of = partial(self.dispatch.jobs.of_row, self.residents.stored)
         self.waiters = Waiters(store, self.door, self.residents, self.gate)
         self.alarms = Alarms(clock, self.dispatch.isolation, self.waiters, manual_clock=options.manual_clock)
         self.ownership = Ownership(
@@ -268,7 +270,8 @@ def parts_of(
     schedules.watchers.append(kinds)
     wakes = _wakes(core, polling, outbox)
     supplies = Supplies(core.ownership, core.workers)
-    left = Left(wakes.fill, fires.query, outbox.query, core.feed.look, kinds.waiting.look_again)
+    offers = core.workers.assignments.pollers.wake_all
+    left = Left(wakes.fill, fires.query, outbox.query, core.feed.look, offers, kinds.waiting.look_again)
     nodes = Nodes(store, core.committer, door, runs, core.ownership, core.waiters, clock, left)
     store.on_change("needs", supplies.look)
     store.on_change("schedules", kinds.look_again)

@@ -35,12 +35,13 @@ MAIL_MAX: Final = 500  # events taken before the next look
 
 class Left(NamedTuple):
     """What is called when other nodes have left something in the store: runs, schedules or callbacks that are due, rows for the
-    readers of journals. `node_is_gone` is called in addition when a node has died."""
+    readers of journals, jobs for pull workers. `node_is_gone` is called in addition when a node has died."""
 
     runs: Callable[[], None]
     schedules: Callable[[], None]
     deliveries: Callable[[], None]
     readers: Callable[[], None]
+    offers: Callable[[], None]
     node_is_gone: Callable[[], None]
 
 
@@ -101,6 +102,8 @@ class Nodes(Service):
             self._left.schedules()
         if found.has_due_deliveries:
             self._left.deliveries()
+        if found.has_offers:
+            self._left.offers()
         self._left.readers()
         await self._waiters.look()
 

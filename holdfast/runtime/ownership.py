@@ -172,6 +172,7 @@ class Ownership(Service):
             self._more_due = len(due) >= room
             evicted = [claim for claim in due if claim.no not in self._door.residents]
             await self._store.release(evicted[room:])
+            await self._dispatch.workers.take_over([claim.no for claim in evicted[:room]])
             taken += await self._wake_due(evicted[:room], fire)
         return taken > 0
 
@@ -180,6 +181,7 @@ class Ownership(Service):
         stay = self._door.quarantined.keys() | self.held | self._last | self._not_adopted
         claims, taken = await self._store.claim("left", now, room, stay), 0
         self._more_left = len(claims) >= room
+        await self._dispatch.workers.take_over([claim.no for claim in claims])
         for at, claim in enumerate(claims):
             if self.room <= 0:  # runs have begun meanwhile
                 self._more_left = True
@@ -231,6 +233,7 @@ class Ownership(Service):
         claim = await self._store.claim_run(no, seen)
         if claim is None:
             raise OwnedElsewhere(f"another node drives run number {no}")
+        await self._dispatch.workers.take_over([no])
         return claim
 
     async def adopt(

@@ -94,7 +94,7 @@ class Writes:
         new = self.batch
         new.workers[:0], new.forgotten_workers[:0] = old.workers, old.forgotten_workers
         new.assignments[:0], new.ended_assignments[:0] = old.assignments, old.ended_assignments
-        new.tried[:0] = old.tried
+        new.tried[:0], new.heard_workers[:0] = old.tried, old.heard_workers
 
     @staticmethod
     def _notify(waiters: list[Waiter], error: BaseException | None) -> None:

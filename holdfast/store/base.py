@@ -14,6 +14,7 @@ from typing import Final, NamedTuple, Protocol
 from holdfast.errors import HoldfastError, StoreGone
 from holdfast.store.batch import Batch
 from holdfast.store.feed import Cursor, Stretch
+from holdfast.store.jobs import SharedJobs
 from holdfast.store.ownership import Claim, Claimable, Kept, Look, MailRow
 from holdfast.store.records import (
     ApiKey,
@@ -265,6 +266,9 @@ class Store(Protocol):
 
     async def take_mail(self, limit: int) -> list[MailRow]:
         """The oldest mail of runs that no other node drives. It stays until a commit removes it (Batch.read_mail)."""
+
+    # Jobs of pull workers that any node may lease; None if there is no other node.
+    shared_jobs: SharedJobs | None
 
     async def fatal_runs(self) -> str | None: ...
     async def sleeping(self, limit: int) -> list[RunNo]: ...

@@ -90,6 +90,9 @@ class Batch:
     replies: Annotated[list[ReplyRow], Field(alone=True)]
     run_replies: Annotated[list[tuple[RunNo, ReplyRow]], Field(run=_first)]  # to what a row of the run says
     workers: Annotated[list[WorkerRow], Field("put_worker", values=astuple, alone=True)]
+    heard_workers: Annotated[
+        list[tuple[str, str, Millis]], Field("hear_worker", alone=True)
+    ]  # tenant, id, at
     assignments: Annotated[list[AssignmentRow], Field("put_assignment", _no, astuple, alone=True)]
     blobs: Annotated[list[tuple[RunNo, str, bytes]], Field("put_blob", _first)]
     # Part, seq, body.

@@ -38,8 +38,9 @@ class NewMail(NamedTuple):
     body: str
 
 
-# Kinds of things that nodes keep in memory and that another node may change.
-Kept = Literal["keys", "needs", "schedules", "workers"]
+# Kinds of things that nodes keep in memory and that another node may change. The jobs of pull workers: fetched or reported on
+# at another node, or offered by it.
+Kept = Literal["jobs", "keys", "needs", "offers", "schedules", "workers"]
 
 
 class Look(NamedTuple):
@@ -51,6 +52,7 @@ class Look(NamedTuple):
     has_due: bool  # released runs
     has_due_schedules: bool
     has_due_deliveries: bool
+    has_offers: bool  # jobs that pull workers may fetch
 
 
 class MailRow(NamedTuple):

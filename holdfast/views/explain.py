@@ -28,7 +28,7 @@ from holdfast.views.memory import Memory
 from holdfast.views.open_waits import earliest, poll_around, unblocked_by
 from holdfast.views.steps import Steps
 from holdfast.workers.outages import how_to_serve, time_text
-from holdfast.workers.registry import names_in
+from holdfast.workers.worker import names_in
 
 ROWS_READ_MAX: Final = 10_000  # rows of a journal that are read to find since when
 ROWS_AT_THE_END: Final = 2_000

@@ -12,7 +12,7 @@ from holdfast.errors import NotFound
 from holdfast.store.records import AssignmentRow
 from holdfast.values import Millis, RunId, RunNo
 from holdfast.workers.push import Job
-from holdfast.workers.registry import Worker
+from holdfast.workers.worker import Worker
 
 LEASE_SECS_LEAST: Final = 0.25  # a shorter one would expire between two heartbeats of a busy worker
 NO_MAX: Final = 2**62  # no run has a number this large, and no store could look it up
@@ -61,6 +61,11 @@ class Assignment:
         return bool(self.row.token)
 
     @property
+    def awaits(self) -> bool:
+        """Whether its attempt waits for a result, and none is being written."""
+        return self.result is not None and not self.result.done() and self.confirmed is None
+
+    @property
     def due(self) -> float:
         if self.stop_until is not None:  # the timeout of the call no longer applies
             return min(self.lease_until, self.stop_until)
@@ -89,3 +94,9 @@ def parts_of(name: str) -> tuple[str | int, str, int]:
 
 def unknown(name: str) -> NotFound:
     return NotFound(f"there is no assignment {name!a:.100}")
+
+
+def is_read(confirmed: asyncio.Future[None]) -> None:
+    """The caller may have disconnected, so mark the exception as retrieved."""
+    if not confirmed.cancelled():
+        confirmed.exception()

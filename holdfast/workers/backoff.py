@@ -14,7 +14,8 @@ from typing import Final
 
 from holdfast.values import RunNo
 from holdfast.workers.push import Job
-from holdfast.workers.registry import Worker, WorkerRegistry
+from holdfast.workers.registry import WorkerRegistry
+from holdfast.workers.worker import Worker
 
 WAIT_SECONDS: Final = 0.1  # of a step that found no worker once before; doubled each time
 WAIT_SECONDS_MAX: Final = 5.0

@@ -27,11 +27,13 @@ from holdfast.store.batch import Batch
 from holdfast.store.records import AssignmentRow
 from holdfast.tools.failures import ToolError
 from holdfast.values import Millis, RunNo
-from holdfast.workers.assignment import Assignment, Key, Queue
+from holdfast.workers.assignment import Assignment, Key, Queue, is_read
 from holdfast.workers.expiry import SWEEP_SECONDS, Expiry
 from holdfast.workers.pollers import Pollers
-from holdfast.workers.push import Job
-from holdfast.workers.registry import Worker, WorkerRegistry
+from holdfast.workers.push import Job, Line
+from holdfast.workers.registry import WorkerRegistry
+from holdfast.workers.shared import Shared
+from holdfast.workers.worker import Worker
 
 ENDED_MAX: Final = 10_000  # completed jobs that are remembered, for workers that send a result again
 
@@ -66,7 +68,9 @@ class Assignments:
         self.pollers = Pollers()
         self._named: dict[str, Assignment] = {}  # jobs that were handed to workers
         self._ended: OrderedDict[Key, _Ended] = OrderedDict()
-        self._expiry = Expiry(self._open, registry, clock, pulse, fail=self._fail, take_back=self._take_back)
+        # Where other nodes lease jobs too: races are decided by the rows of jobs, and not here.
+        self.shared: Shared | None = None
+        self._expiry = Expiry(self._open, registry, clock, pulse, fail=self._give_up, take_back=self._expired)
         registry.when_gone = lambda worker: self.pollers.wake((worker.tenant, f"@{worker.id}"))
         # Records a late result in the journal of its run, if the run is open; set by the owner of the door.
         self.show_late: Callable[[Key, bytes | ToolError], None] | None = None
@@ -80,6 +84,8 @@ class Assignments:
 
     def close(self) -> None:
         self._expiry.close()
+        if self.shared is not None:
+            self.shared.close()
         self.pollers.wake_all()
         for assignment in self._open.values():
             if assignment.confirmed is not None and not assignment.confirmed.done():
@@ -162,6 +168,10 @@ class Assignments:
         else:
             self._offer(assignment)
         assignment.result = asyncio.get_running_loop().create_future()
+        if self.shared is not None:
+            self.shared.watch()
+            if assignment.is_leased:
+                self.shared.look()  # its worker may have reported at another node
         with self.at_rest():
             return await assignment.result
 
@@ -180,14 +190,21 @@ class Assignments:
         assignment = self._open.get(job.key)
         if assignment is None or assignment.result is None:
             return False
-        if not assignment.is_leased:
+        if self.shared is not None:
+            self.shared.stop(assignment, lambda token: self._stop(assignment, is_leased=bool(token)))
+        else:
+            self._stop(assignment, is_leased=assignment.is_leased)
+        return True
+
+    def _stop(self, assignment: Assignment, *, is_leased: bool) -> None:
+        if not is_leased:
             self._fail(assignment, ToolError("no worker had fetched the job", kind="cancelled"))
         elif assignment.stop_until is None:
             assignment.stop_until = self._clock.monotonic() + cancel_grace_ms() / 1000
-            self._to_be_stopped.setdefault(assignment.worker_queue, {})[assignment.key] = assignment
-            self._wake_pollers(assignment)
+            if self.shared is None:  # otherwise any node tells it
+                self._to_be_stopped.setdefault(assignment.worker_queue, {})[assignment.key] = assignment
+                self._wake_pollers(assignment)
             self._expiry.watch(assignment.due)
-        return True
 
     def is_answered(self, job: Job) -> bool:
         """Whether a worker waits for confirmation that its result is durable."""
@@ -215,8 +232,6 @@ class Assignments:
                 confirmed.set_result(None)
             else:
                 confirmed.set_exception(error)
-
-    # ---------------------------------------------------------------------------------- the side of the workers
 
     # ------------------------------------------------------------------------------------------------- offering
 
@@ -308,12 +323,71 @@ class Assignments:
             self._begin_lease(assignment)
         return given
 
+    def _expired(self, assignment: Assignment) -> None:
+        if self.shared is None:
+            self._take_back(assignment)
+        else:
+            self.shared.take_back(assignment, lambda: self._take_back(assignment))
+
+    def _give_up(self, assignment: Assignment, error: ToolError) -> None:
+        """A lease, a call or an offer has ended without a result."""
+        if self.shared is None:
+            self._fail(assignment, error)
+        else:
+            self.shared.end(assignment, lambda: self._fail(assignment, error))
+
     def _take_back(self, assignment: Assignment) -> None:
         assignment.row = msgspec.structs.replace(assignment.row, worker="", token="")
         assignment.lease_until = assignment.call_until = float("inf")
         assignment.worker = None
-        self._note(assignment)
+        if self.shared is None:  # otherwise its row says so already
+            self._note(assignment)
         self._offer(assignment)
+
+    # ------------------------------------------------------------------------------- fetched at any node (shared.py)
+
+    def fetched(self, row: AssignmentRow) -> Assignment | None:
+        """A job of this node whose row says that a worker has it; None if it is not one of this node."""
+        assignment = self._open.get((row.no, row.path, row.attempt))
+        if assignment is None or assignment.row.token == row.token:
+            return assignment
+        assignment.row = row
+        assignment.tokens.add(row.token)
+        assignment.alone_since = None
+        if assignment.job is not None:
+            self._withdraw(assignment)
+            self._lease_again(assignment)
+        return assignment
+
+    def renewed(self, key: Key, token: str, lease_secs: float) -> None:
+        assignment = self._open.get(key)
+        if assignment is not None and assignment.row.token == token:
+            assignment.lease_until = self._clock.monotonic() + lease_secs
+
+    def job(self, key: Key) -> Job | None:
+        found = self._open.get(key)
+        return None if found is None else found.job
+
+    def complete(
+        self,
+        assignment: Assignment,
+        outcome: bytes | ToolError,
+        receipt: str,
+        digest: bytes,
+        logs: Iterable[Line],
+    ) -> asyncio.Future[None]:
+        """End an attempt with the result of its worker. What is returned is set when that is durable."""
+        assert assignment.job is not None and assignment.result is not None
+        confirmed = assignment.confirmed = asyncio.get_running_loop().create_future()
+        confirmed.add_done_callback(is_read)
+        assignment.digest = digest
+        assignment.job.worker = (assignment.row.worker, "", receipt)
+        assignment.job.keep(logs)
+        if isinstance(outcome, bytes):
+            assignment.result.set_result(outcome)
+        else:
+            assignment.result.set_exception(outcome)
+        return confirmed
 
     # ------------------------------------------------------------------------------------------- late and again
 

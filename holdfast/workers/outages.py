@@ -12,7 +12,8 @@ from typing import Final
 
 from holdfast.runtime.clock import Clock
 from holdfast.values import Millis
-from holdfast.workers.registry import Worker, WorkerRegistry
+from holdfast.workers.registry import WorkerRegistry
+from holdfast.workers.worker import Worker
 
 log = logging.getLogger("holdfast.services")
 

@@ -23,10 +23,12 @@ from holdfast.runtime.clock import Clock
 from holdfast.store.base import Store
 from holdfast.tools.failures import ToolError
 from holdfast.values import NotJson, RunId, RunNo, encode
-from holdfast.workers.assignment import Assignment, Key, parts_of, unknown
+from holdfast.workers.assignment import Assignment, Key, Queue, parts_of, unknown
 from holdfast.workers.leases import Assignments
 from holdfast.workers.push import Line, failure_of
-from holdfast.workers.registry import Worker, WorkerRegistry
+from holdfast.workers.registry import WorkerRegistry
+from holdfast.workers.shared import Report, Shared
+from holdfast.workers.worker import Worker
 
 # at the end of a journal, when searching for a result that was accepted before a restart
 ROWS_READ_MAX: Final = 20_000
@@ -109,16 +111,25 @@ class Pull:
         while not worker.is_gone:
             check()
             self._registry.hear(worker)
-            taken = self._assignments.take(worker, queues, min(max(1, limit), limits.now.poll_jobs_max))
-            cancel = self._assignments.to_stop(worker)
+            taken, cancel = await self._offered(worker, queues, min(max(1, limit), limits.now.poll_jobs_max))
             left = until - self._clock.monotonic()
             if taken or cancel or left <= 0 or (leaving is not None and leaving.is_set()):
                 break
             await self._assignments.pollers.wait(
                 queues | {(worker.tenant, f"@{worker.id}")}, min(left, self._registry.ttl_secs / 3), leaving
             )
-        given = await self._assignments.give_out(taken)
-        return Fetched([self._shown(each) for each in given], cancel)
+        if self._assignments.shared is None:
+            taken = await self._assignments.give_out(taken)
+        return Fetched([self._shown(each) for each in taken], cancel)
+
+    async def _offered(
+        self, worker: Worker, queues: frozenset[Queue], limit: int
+    ) -> tuple[list[Assignment], list[str]]:
+        """Jobs for a worker, and jobs that it must stop."""
+        if (shared := self._assignments.shared) is None:
+            return self._assignments.take(worker, queues, limit), self._assignments.to_stop(worker)
+        services = sorted(service for _, service in queues)
+        return await shared.take(worker, services, limit), await shared.to_stop(worker)
 
     async def heartbeat(
         self,
@@ -130,7 +141,10 @@ class Pull:
         logs: Sequence[Line] = (),
     ) -> Renewed:
         """Renew a lease: the worker is still working. `logs` are lines of the job, kept with its attempt."""
-        assignment = self._assignments.leased(await self._key(tenant, name), name, token)
+        key = await self._key(tenant, name)
+        if self._assignments.shared is not None:
+            return await self._renewed(self._assignments.shared, tenant, key, token, progress, load, logs)
+        assignment = self._assignments.leased(key, name, token)
         if assignment.worker is not None:
             self._registry.hear(assignment.worker)
             if load is not None:
@@ -144,6 +158,32 @@ class Pull:
         if assignment.job is not None:
             assignment.job.keep(logs)
         return Renewed(lease_secs, assignment.stop_until is not None)
+
+    async def _renewed(
+        self,
+        shared: Shared,
+        tenant: str,
+        key: Key,
+        token: str,
+        progress: Progress | None,
+        load: int | None,
+        logs: Sequence[Line],
+    ) -> Renewed:
+        found = await shared.renew(key, token)
+        if found is None:
+            raise Superseded(
+                "this assignment has ended or belongs to another worker: the lease of this token has expired"
+            )
+        lease_secs, must_stop, worker_id = found
+        if (worker := self._registry.known(tenant, worker_id)) is not None:
+            self._registry.hear(worker)
+            if load is not None:
+                worker.says(load)
+        if (job := shared.job(key)) is not None:
+            job.keep(logs)
+            if progress is not None:
+                job.context.progress(progress.done, progress.total, progress.message)
+        return Renewed(lease_secs, must_stop)
 
     async def complete(
         self,
@@ -164,10 +204,13 @@ class Pull:
         said.update(outcome if isinstance(outcome, bytes) else b"")
         digest = said.digest()
         receipt = hashlib.sha256(token.encode() + digest).hexdigest()[:32]
-        key = await self._key(tenant, name)
+        key, shared = await self._key(tenant, name), self._assignments.shared
+        report = None if shared is None else Report.of(outcome, receipt, digest, logs)
         try:
             assignment = self._assignments.leased(key, name, token)
         except Superseded:
+            if shared is not None and report is not None and await shared.report(key, token, report):
+                return
             if self._assignments.was_accepted(key, token, digest) or await self._was_written(key, receipt):
                 return
             self._assignments.note_late(key, token, outcome)
@@ -179,17 +222,10 @@ class Pull:
         if assignment.result is None or assignment.result.done():
             if await self._was_written(key, receipt):
                 return
+            if shared is not None and report is not None and await shared.report(key, token, report):
+                return
             raise Unavailable("the run of this job is being loaded; send the result again in a moment")
-        confirmed = assignment.confirmed = asyncio.get_running_loop().create_future()
-        confirmed.add_done_callback(_is_read)
-        assignment.digest = digest
-        assert assignment.job is not None
-        assignment.job.worker = (assignment.row.worker, "", receipt)
-        assignment.job.keep(logs)
-        if isinstance(outcome, bytes):
-            assignment.result.set_result(outcome)
-        else:
-            assignment.result.set_exception(outcome)
+        confirmed = self._assignments.complete(assignment, outcome, receipt, digest, logs)
         await asyncio.shield(confirmed)
 
     @staticmethod
@@ -257,9 +293,3 @@ class Pull:
         return (
             offer if job.traceparent is None else msgspec.structs.replace(offer, traceparent=job.traceparent)
         )
-
-
-def _is_read(confirmed: asyncio.Future[None]) -> None:
-    """The caller may have disconnected, so mark the exception as retrieved."""
-    if not confirmed.cancelled():
-        confirmed.exception()

@@ -27,7 +27,8 @@ from holdfast.tools.guard import Guard
 from holdfast.tools.limit import Limit
 from holdfast.tools.post import Broken, Poster
 from holdfast.values import NotJson, RunId, RunNo, encode, written
-from holdfast.workers.registry import Worker, WorkerRegistry
+from holdfast.workers.registry import WorkerRegistry
+from holdfast.workers.worker import Worker
 
 REMEMBERED_MAX: Final = 10_000  # steps whose last worker is remembered
 CALLS_MAX: Final = 1_000  # calls at once, each with a connection

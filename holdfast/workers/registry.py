@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
-from typing import Final, Literal
-
-import msgspec
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Final
 
 from holdfast import limits
 from holdfast.errors import Forbidden, InvalidInputs, LimitExceeded, NotFound
+from holdfast.runtime.again import Again
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.pulse import Pulse
 from holdfast.runtime.writes import Writes
@@ -22,127 +21,32 @@ from holdfast.spec.names import control_in
 from holdfast.store.records import WorkerRow
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard
-from holdfast.tools.limit import Limit
-from holdfast.tools.post import Address
 from holdfast.values import Millis, is_text
-
-Kind = Literal["http", "pull"]
+from holdfast.workers.worker import Kind, Offered, Worker, WorkerView, registration, service_of, text_of
 
 NAME_CHARS_MAX: Final = 200
 LOAD_MAX: Final = 1_000_000_000
 FORGET_SECONDS: Final = 86_400.0  # after this time a stale worker is deleted
 SWEEP_SECONDS: Final = 1.0
+HEARD_SECONDS: Final = 5.0  # between two rows that tell other nodes that a worker is alive
 LEFT_MAX: Final = 10_000  # services whose last worker has left
 NO_KEY: Final = ("", "local")  # the key ids of callers that need no key
 
 
-class Service(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A service of a worker. `supports_async_callback`: its calls receive a callback URL for a later result."""
-
-    name: str
-    supports_async_callback: bool = False
-
-
-Offered = str | Service  # a service that only has a name
-
-_offered: Final = msgspec.json.Decoder(list[Offered]).decode
-
-
-class WorkerView(msgspec.Struct, frozen=True):
-    """A worker as lists show it."""
-
-    id: str
-    url: str
-    services: tuple[str, ...]
-    load: int
-    last_heartbeat: Millis
-    status: Literal["online", "offline"]
-    type: Kind
-    called_back: tuple[str, ...] = ()  # services whose calls receive a callback URL
-    place: int = 0  # position in the order of registration
-
-
-class Worker:
-    """One worker. `heard` is the monotonic time of its last heartbeat or request."""
-
-    __slots__ = (
-        "address", "beside", "called_back", "heads", "heard", "heard_at", "id", "in_flight", "is_gone", "is_online", "is_unreached", "key_id", "kind",
-        "limits", "load", "name", "place", "services", "tenant",
-    )  # fmt: skip
-
-    def __init__(self, row: WorkerRow, heard: float) -> None:
-        offered = {service.name: service for service in map(_service, _offered(row.services))}
-        self.tenant, self.id, self.kind, self.services = row.tenant, row.id, row.kind, tuple(offered)
-        self.called_back = frozenset(name for name, said in offered.items() if said.supports_async_callback)
-        self.place, self.key_id, self.heard, self.heard_at = row.place, row.key_id, heard, row.heard_at
-        self.address = Address(row.url) if row.url else None
-        self.name = (row.id, row.url)
-        self.is_online = row.status == "online"
-        self.is_gone = False  # it was removed from the registry
-        self.is_unreached = False  # a call did not reach it, and it was not heard from since
-        self.load = 0  # as reported by the worker
-        self.beside = 0  # the part of `load` that is not from our calls
-        self.in_flight = 0
-        self.heads: dict[str, bytes] = {}  # request heads, by service
-        # timeouts of calls that have no other limit than the life of the worker
-        self.limits: set[Limit] = set()
-
-    @property
-    def burden(self) -> int:
-        """The known load. Our own calls are counted here, so that their number is always current."""
-        return self.beside + self.in_flight
-
-    def says(self, load: int) -> None:
-        self.load, self.beside = load, max(0, load - self.in_flight)
-
-    def row(self) -> WorkerRow:
-        services = _text([Service(name, name in self.called_back) for name in self.services])
-        url = self.address.url if self.address else ""
-        status: Literal["online", "offline"] = "online" if self.is_online else "offline"
-        return WorkerRow(
-            self.tenant,
-            self.id,
-            self.kind,
-            url,
-            services,
-            status,
-            self.place,
-            self.key_id,
-            self.heard_at,
-        )
-
-    def view(self) -> WorkerView:
-        status: Literal["online", "offline"] = "online" if self.is_online else "offline"
-        called_back = tuple(name for name in self.services if name in self.called_back)
-        return WorkerView(
-            self.id,
-            self.name[1],
-            self.services,
-            self.load,
-            self.heard_at,
-            status,
-            self.kind,
-            called_back,
-            self.place,
-        )
-
-    def renew(self, said: Worker) -> None:
-        """It has registered again. Calls in progress continue."""
-        self.close()
-        self.key_id, self.called_back = said.key_id, said.called_back
-        self.kind, self.services, self.address, self.name = said.kind, said.services, said.address, said.name
-        self.heard, self.heard_at, self.is_online, self.heads = said.heard, said.heard_at, True, {}
-        self.is_unreached = False
-        self.says(0)
-
-    def close(self) -> None:
-        if self.address is not None:
-            self.address.close()
-
-
 class WorkerRegistry:
-    def __init__(self, writes: Writes, clock: Clock, pulse: Pulse, guard: Guard, ttl_secs: float) -> None:
+    def __init__(
+        self,
+        writes: Writes,
+        clock: Clock,
+        pulse: Pulse,
+        guard: Guard,
+        ttl_secs: float,
+        read: Callable[[], Awaitable[list[WorkerRow]]] | None = None,
+    ) -> None:
+        """`read` reads the stored workers, if other nodes write to them too."""
         self._writes, self._clock, self._guard, self.ttl_secs = writes, clock, guard, ttl_secs
+        self._read_rows, self._stored = read, set[tuple[str, str]]()
+        self._reading = Again(self.read, "the workers")
         self._pulse = pulse
         pulse.watch(lambda: any(self._tenants.values()), self._paused)
         self._tenants: dict[str, dict[str, Worker]] = {}
@@ -162,8 +66,62 @@ class WorkerRegistry:
         for row in rows:
             self._put(Worker(row, now if row.status == "online" else now - self.ttl_secs))
             self._places = max(self._places, row.place)
+            self._stored.add((row.tenant, row.id))
+
+    # ---------------------------------------------------------------------------------- heard by other nodes too
+
+    def look(self) -> None:
+        """Other nodes may have registered workers, or heard from them."""
+        self._reading.ask()
+
+    async def read(self) -> None:
+        if self._read_rows is None:
+            return
+        rows, now = await self._read_rows(), self._clock.now()
+        for row in rows:
+            self._places = max(self._places, row.place)
+            ago = max(0, now - row.heard_at) / 1000 if row.status == "online" else self.ttl_secs
+            self._heard_elsewhere(row, self._clock.monotonic() - ago)
+        gone = self._stored - {(row.tenant, row.id) for row in rows}
+        self._stored = {(row.tenant, row.id) for row in rows}
+        for tenant, worker_id in gone:
+            if (worker := self.known(tenant, worker_id)) is not None:
+                self._drop(worker)
+
+    def _heard_elsewhere(self, row: WorkerRow, heard: float) -> None:
+        known = self.known(row.tenant, row.id)
+        if known is None or registration(known.row()) != registration(row):
+            self._put(Worker(row, heard))
+        elif heard > known.heard:
+            was_away = self._is_stale(known)
+            known.heard, known.heard_at, known.is_online = heard, row.heard_at, True
+            known.is_unreached = False
+            if was_away and not self._is_stale(known):
+                self._is_here(known)
+
+    async def find(self, tenant: str, worker_id: str | None, url: str | None = None) -> None:
+        """Read the stored workers if this one is not known here: it may have registered at another node."""
+        workers = self._tenants.get(tenant, {})
+        is_known = worker_id in workers or any(
+            url and each.name[1] == url.rstrip("/") for each in workers.values()
+        )
+        if self._read_rows is not None and not is_known:
+            await self.read()
+
+    def known(self, tenant: str, worker_id: str) -> Worker | None:
+        return self._tenants.get(tenant, {}).get(worker_id)
+
+    def _write_heard(self, worker: Worker) -> None:
+        """Let other nodes know that a worker is alive, some times while it lives without another heartbeat."""
+        if self._read_rows is not None and worker.heard - worker.written >= min(
+            HEARD_SECONDS, self.ttl_secs / 3
+        ):
+            worker.written = worker.heard
+            self._writes.batch.heard_workers.append((worker.tenant, worker.id, worker.heard_at))
+            self._writes.soon()
 
     def close(self) -> None:
+        self._reading.close()
         if self._sweep is not None:
             self._sweep.cancel()
         for worker in self._all():
@@ -190,8 +148,9 @@ class WorkerRegistry:
         If outgoing calls are guarded, the guard checks its URL here and again at each connection: a key for workers
         must not give access to the private network of the server.
         """
-        offered = [_service(said) for said in services]
+        offered = [service_of(said) for said in services]
         _check(worker_id, url, [service.name for service in offered], kind)
+        await self.find(tenant, worker_id)
         former = self._tenants.get(tenant, {}).get(worker_id)
         if former is None:
             self._make_room(tenant)
@@ -202,7 +161,7 @@ class WorkerRegistry:
             worker_id,
             kind,
             (url or "").rstrip("/") if kind == "http" else "",
-            _text(offered),
+            text_of(offered),
             "online",
             former.place if former else self._next_place(),
             key_id,
@@ -253,6 +212,7 @@ class WorkerRegistry:
             self._writes.soon()
         if was_away:
             self._is_here(worker)
+        self._write_heard(worker)
         self._watch()
 
     def unreached(self, worker: Worker) -> None:
@@ -429,6 +389,8 @@ class WorkerRegistry:
         now = self._clock.monotonic()
         for worker in list(self._all()):
             silent = now - worker.heard
+            if silent > self.ttl_secs / 3 and worker.is_online and self._read_rows is not None:
+                self.look()  # another node may have heard from it
             if silent > self.ttl_secs and worker.is_online:
                 worker.is_online = False
                 self._writes.batch.workers.append(worker.row())
@@ -440,20 +402,6 @@ class WorkerRegistry:
                 self._drop(worker)
         if any(self._tenants.values()):
             self._watch()
-
-
-def names_in(services: str) -> set[str]:
-    """The services in the row of a worker."""
-    return {service.name for service in map(_service, _offered(services))}
-
-
-def _service(said: Offered) -> Service:
-    return Service(said) if isinstance(said, str) else said
-
-
-def _text(services: Sequence[Service]) -> str:
-    plain = [service if service.supports_async_callback else service.name for service in services]
-    return msgspec.json.encode(plain).decode()
 
 
 def _check(worker_id: str, url: str | None, services: list[str], kind: str) -> None:

@@ -30,7 +30,9 @@ from holdfast.workers.leases import Assignments
 from holdfast.workers.outages import Outages
 from holdfast.workers.pull import Fetched, Progress, Pull, Renewed
 from holdfast.workers.push import Calls, Job, Line, Unreached
-from holdfast.workers.registry import Kind, Offered, Worker, WorkerRegistry, WorkerView
+from holdfast.workers.registry import WorkerRegistry
+from holdfast.workers.shared import Shared
+from holdfast.workers.worker import Kind, Offered, Worker, WorkerView
 
 TTL_SECS: Final = 15.0
 LEASE_SECS: Final = 10.0
@@ -51,9 +53,16 @@ class Workers(Service):
         self._store = store
         self.writes = Writes(committer)
         self.pulse = Pulse(clock, ticks=not manual_clock)
-        self.registry = WorkerRegistry(self.writes, clock, self.pulse, guard, ttl_secs)
+        shares = store.look_every is not None
+        read = store.workers if shares else None
+        self.registry = WorkerRegistry(self.writes, clock, self.pulse, guard, ttl_secs, read)
         self.calls = Calls(self.registry, guard)
         self.assignments = Assignments(self.writes, self.registry, clock, self.pulse, lease_secs)
+        if store.shared_jobs is not None:
+            self.assignments.shared = Shared(store.shared_jobs, self.assignments, clock)
+            store.on_change("workers", self.registry.look)
+            store.on_change("jobs", self.assignments.shared.look)
+            store.on_change("offers", self.assignments.pollers.wake_all)
         self.pull = Pull(store, self.assignments, self.registry, clock)
         self._backoff = Backoff(self.registry)
         self.outages = Outages(self.registry, clock)
@@ -71,6 +80,8 @@ class Workers(Service):
     async def open(self, *, drive: bool = True) -> None:
         """Load the registered workers and their jobs. Jobs of finished runs are dropped."""
         self.registry.open(await self._store.workers())
+        if self.assignments.shared is not None:
+            return  # a job is known here once its run is
         rows, over = await self._store.assignments(), dict[RunNo, bool]()
         for no in {row.no for row in rows}:
             run = await self._store.run_by_no(no)
@@ -94,6 +105,11 @@ class Workers(Service):
         self.registry.close()
 
     # ----------------------------------------------------------------------------------- the side of the engine
+
+    async def take_over(self, runs: Sequence[RunNo]) -> None:
+        """This node has claimed runs. Their jobs may be at workers, or wait for one."""
+        if self.assignments.shared is not None:
+            await self.assignments.shared.take_over(runs)
 
     async def call(self, job: Job) -> bytes:
         """The result of a job, as JSON text. Raises ToolError if there is no worker, or every worker that tried has
@@ -166,6 +182,10 @@ class Workers(Service):
         """Register a worker, or update the one with its id, with load 0."""
         return await self.registry.register(tenant, worker_id, url, services, kind, key_id=key_id)
 
+    async def find(self, tenant: str, worker_id: str | None, url: str | None = None) -> None:
+        """Get to know a worker that registered at another node."""
+        await self.registry.find(tenant, worker_id, url)
+
     def heartbeat(
         self,
         tenant: str,
@@ -179,6 +199,7 @@ class Workers(Service):
         return self.registry.heartbeat(tenant, worker_id, url, load, key_id=key_id).view()
 
     async def forget(self, tenant: str, worker_id: str, *, key_id: str | None = None) -> WorkerView:
+        await self.registry.find(tenant, worker_id)
         return await self.registry.forget(tenant, worker_id, key_id=key_id)
 
     def allocate(self, tenant: str, service: str) -> WorkerView | None:
@@ -196,6 +217,7 @@ class Workers(Service):
         leaving: asyncio.Event | None = None,
         check: Callable[[], None] = lambda: None,
     ) -> Fetched:
+        await self.registry.find(tenant, worker_id)
         worker = self.registry.worker(tenant, worker_id, key_id)
         return await self.pull.poll(worker, services, limit, wait_secs, leaving, check)
 

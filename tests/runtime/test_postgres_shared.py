@@ -11,6 +11,9 @@ from typing import Any
 import pytest
 
 from holdfast import tool
+from holdfast.engine.codec import decode_row
+from holdfast.engine.events import StepSucceeded
+from holdfast.errors import Superseded
 from holdfast.runtime.compose import Registry, parts_of
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.options import Options
@@ -143,3 +146,125 @@ COUNTED = """
 SELECT xact_commit + xact_rollback, extract(epoch FROM clock_timestamp())::float
   FROM pg_stat_database WHERE datname = current_database()
 """
+
+
+# ---------------------------------------------------------------------------------------------------- workers
+
+SERVED = {"name": "served", "steps": [{"id": "s", "service": "double", "params": {"x": 21}}]}
+
+
+async def begun(engine: Engine, what: Any = SERVED) -> Any:
+    return await engine.starts.start(StartRun(definition=engine.plans.read(what), inputs={}, tenant=TENANT))
+
+
+async def outcome(engine: Engine, run: Any) -> Any:
+    async with asyncio.timeout(SECONDS):
+        return (await engine.waiters.ended(run.no)).run
+
+
+async def fetched(engine: Engine, worker: str = "w") -> Any:
+    async with asyncio.timeout(SECONDS):
+        while True:
+            found = await engine.workers.poll(TENANT, worker, wait_secs=5)
+            if found.assignments or found.cancel:
+                return found
+
+
+async def test_a_worker_fetches_and_reports_at_another_node_than_the_one_that_drives_the_run(
+    two: tuple[Engine, Engine],
+) -> None:
+    a, b = two
+    await b.workers.register(TENANT, "w", None, ["double"], "pull")
+    await until(lambda: a.workers.is_served(TENANT, "double"))
+    run = await begun(a)
+    (offer,) = (await fetched(b)).assignments
+    assert offer.run_id == run.run_id
+    renewed = await b.workers.job_heartbeat(TENANT, offer.id, offer.token)
+    assert not renewed.cancel
+    await b.workers.complete(TENANT, offer.id, offer.token, {"y": 42})
+    await b.workers.complete(TENANT, offer.id, offer.token, {"y": 42})  # the response may have been lost
+    ended = await outcome(a, run)
+    assert ended.status == "completed"
+    with pytest.raises(Superseded):
+        await b.workers.complete(TENANT, offer.id, offer.token, {"y": 43})
+    assert await a.store.assignments() == []
+
+
+async def test_a_worker_of_one_node_is_known_at_the_other_at_once(two: tuple[Engine, Engine]) -> None:
+    a, b = two
+    await a.workers.register(TENANT, "w", None, ["double"], "pull")
+    run = await begun(a)
+    (offer,) = (await fetched(b)).assignments
+    await a.workers.complete(TENANT, offer.id, offer.token, error="no", error_kind="bad")
+    assert (await outcome(b, run)).status == "failed"
+    await b.workers.forget(TENANT, "w")
+    await until(lambda: not a.workers.list(TENANT))
+
+
+async def test_two_workers_at_two_nodes_never_get_the_same_job(two: tuple[Engine, Engine]) -> None:
+    a, b = two
+    for node, name in zip(two, ("w", "v"), strict=True):
+        await node.workers.register(TENANT, name, None, ["double"], "pull")
+    await until(lambda: a.workers.is_served(TENANT, "double") and b.workers.is_served(TENANT, "double"))
+    runs = [await begun(engine) for engine in (a, b) * 10]
+    offers: list[str] = []
+
+    async def work(engine: Engine, name: str) -> None:
+        while len(offers) < len(runs):
+            for offer in (await engine.workers.poll(TENANT, name, limit=3, wait_secs=0.2)).assignments:
+                offers.append(offer.id)
+                await engine.workers.complete(TENANT, offer.id, offer.token, 1)
+
+    async with asyncio.timeout(SECONDS):
+        await asyncio.gather(work(a, "w"), work(b, "v"))
+    assert len(set(offers)) == len(offers) == len(runs)
+    assert {(await outcome(a, run)).status for run in runs} == {"completed"}
+
+
+async def test_a_worker_at_another_node_is_told_to_stop(two: tuple[Engine, Engine]) -> None:
+    a, b = two
+    await b.workers.register(TENANT, "w", None, ["double"], "pull")
+    await until(lambda: a.workers.is_served(TENANT, "double"))
+    run = await begun(a)
+    (offer,) = (await fetched(b)).assignments
+    polling = asyncio.create_task(fetched(b))
+    await a.runs.cancel(run.run_id)
+    assert (await polling).cancel == [offer.id]
+    assert (await b.workers.job_heartbeat(TENANT, offer.id, offer.token)).cancel
+    await b.workers.complete(TENANT, offer.id, offer.token, error="stopped", error_kind="cancelled")
+    assert (await outcome(b, run)).status == "cancelled"
+
+
+async def test_a_job_whose_lease_has_expired_at_another_node_is_offered_again(database: str) -> None:
+    async with (
+        engine_on(f"{database}&node=a", worker_lease_secs=0.3) as a,
+        engine_on(f"{database}&node=b", worker_lease_secs=0.3) as b,
+    ):
+        await b.workers.register(TENANT, "w", None, ["double"], "pull")
+        await until(lambda: a.workers.is_served(TENANT, "double"))
+        run = await begun(a)
+        (first,) = (await fetched(b)).assignments
+        (second,) = (await fetched(b)).assignments
+        assert second.id == first.id and second.token != first.token
+        with pytest.raises(Superseded):
+            await b.workers.complete(TENANT, first.id, first.token, 1)
+        await b.workers.complete(TENANT, second.id, second.token, 2)
+        assert (await outcome(a, run)).status == "completed"
+
+
+async def test_a_job_that_a_worker_has_survives_the_node_that_drove_its_run(database: str) -> None:
+    async with engine_on(f"{database}&node=b") as b, engine_on(f"{database}&node=a") as a:
+        await b.workers.register(TENANT, "w", None, ["double"], "pull")
+        await until(lambda: a.workers.is_served(TENANT, "double"))
+        run = await begun(a)
+        (offer,) = (await fetched(b)).assignments
+        younger = PostgresStore(
+            f"{database}&node=a"
+        )  # ends the elder of its name, as a lease that expires does
+        await younger.open()
+        await b.workers.complete(TENANT, offer.id, offer.token, 7)
+        await younger.close()
+        assert (await outcome(b, run)).status == "completed"
+        (body,) = await b.store.rows_of_kind(run.no, "step_succeeded")
+        event, _ = decode_row(body)
+        assert isinstance(event, StepSucceeded) and (event.attempt, bytes(event.output)) == (1, b"7")

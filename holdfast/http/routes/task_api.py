@@ -49,7 +49,7 @@ from holdfast.http.table import ANY, Ask, Reply, Route
 from holdfast.ops import traces
 from holdfast.views.node_runs import NodeRun
 from holdfast.views.tasks import Task
-from holdfast.workers.registry import WorkerView
+from holdfast.workers.worker import WorkerView
 
 TAG: Final = "tasks"
 WORKERS: Final = "workers"
@@ -186,6 +186,7 @@ async def heartbeat(ask: Ask) -> Ok:
     body: Heartbeat = ask.body
     if not (body.id or body.url):
         raise InvalidRequest("a heartbeat names its worker by id or url")
+    await ask.services.workers.find(ask.tenant, body.id, body.url)
     ask.services.workers.heartbeat(ask.tenant, body.id, body.url, body.load, key_id=ask.principal.key_id)
     return Ok()
 

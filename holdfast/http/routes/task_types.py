@@ -10,7 +10,7 @@ from holdfast import limits
 from holdfast.api.types import ID_CHARS_MAX, PAGE, PAGE_MAX, Name, Text
 from holdfast.errors import Problem
 from holdfast.views.tasks import Task
-from holdfast.workers.registry import Service
+from holdfast.workers.worker import Service
 
 PAGES_MAX: Final = 1_000_000
 TTL_SECS_MAX: Final = 86_400

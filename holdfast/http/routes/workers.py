@@ -41,7 +41,7 @@ from holdfast.values import written
 from holdfast.views.cursors import at_cursor, cursor_at
 from holdfast.views.services import ServiceView
 from holdfast.workers.pull import Fetched, Progress
-from holdfast.workers.registry import Service, WorkerView
+from holdfast.workers.worker import Service, WorkerView
 
 TAG: Final = "workers"
 
@@ -59,6 +59,7 @@ async def register(ask: Ask) -> Worker:
 
 async def heartbeat(ask: Ask) -> Worker:
     load, key_id = ask.body.load, ask.principal.key_id
+    await ask.services.workers.find(ask.tenant, ask.path["id"])
     return shown(ask.services.workers.heartbeat(ask.tenant, ask.path["id"], None, load, key_id=key_id))
 
 

@@ -89,8 +89,11 @@ class OwnershipReads(Asking):
         changed = set(counts) - self._counts
         self._counts = set(counts)
         for what in sorted(each.partition(" ")[0] for each in changed):
-            for call in self._watchers.get(what, ()):
-                call()
+            self._report(what)
+
+    def _report(self, what: str) -> None:
+        for call in self._watchers.get(what, ()):
+            call()
 
     async def renew(self) -> None:
         """Prolong the lease."""

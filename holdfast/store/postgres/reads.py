@@ -18,6 +18,7 @@ from holdfast.store.postgres.asking import (
     values,
 )
 from holdfast.store.postgres.feed import FeedReads
+from holdfast.store.postgres.jobs import JobRows
 from holdfast.store.postgres.lists import ListReads, as_list
 from holdfast.store.postgres.ownership import OwnershipReads
 from holdfast.store.records import (
@@ -283,7 +284,9 @@ class ScheduleReads(Asking):
 
 
 @errors_in_our_words
-class PostgresReads(RunReads, WorkflowReads, WaitReads, ScheduleReads, ListReads, OwnershipReads, FeedReads):
+class PostgresReads(
+    RunReads, WorkflowReads, WaitReads, ScheduleReads, ListReads, OwnershipReads, JobRows, FeedReads
+):
     key_holder = first("key_holder", lambda *row: row)
     answered_key = first("answered_key", KeyAnswer)
     api_keys = rows("api_keys", ApiKey)

@@ -24,6 +24,7 @@ from holdfast.errors import NodeIsOver, StoreGone, StoreUnavailable
 from holdfast.signing import new_key
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
+from holdfast.store.jobs import SharedJobs
 from holdfast.store.postgres.asking import AWAY, READERS_MAX, meaning, with_limit
 from holdfast.store.postgres.node_clock import wall_ms
 from holdfast.store.postgres.ownership import TAKEN_OVER
@@ -76,6 +77,7 @@ class PostgresStore(PostgresReads):
         self._writer: asyncio.Task[None] | None = None
         self._listener: Any = None
         self._hinted: Callable[[], None] | None = None
+        self.shared_jobs: SharedJobs | None = self
 
     # --------------------------------------------------------------------------------------- open and close
 
@@ -124,8 +126,15 @@ class PostgresStore(PostgresReads):
             self._listener = await connect(self._address.for_listening())
             await self._listener.add_listener(CHANNEL, self._heard)
 
-    def _heard(self, connection: Any, pid: int, channel: str, epoch: str) -> None:
-        if self._hinted is not None and epoch in (str(self.epoch), "0"):
+    def _heard(self, connection: Any, pid: int, channel: str, said: str) -> None:
+        """The node that mail is for, or 0 for all; or a kind of thing that changed, and the node that must know."""
+        what, _, epoch = said.rpartition(" ")
+        is_ours = epoch in (str(self.epoch), "0")
+        if said == "offers":
+            self._report("offers")
+        elif what == "jobs" and is_ours:
+            self._report("jobs")
+        elif self._hinted is not None and is_ours:
             self._hinted()
 
     async def renew(self) -> None:

@@ -35,6 +35,7 @@ LAST_COUNTS: Final[dict[str, Key]] = {
     "put_api_key": itemgetter(0, 1),
     "put_reply": itemgetter(0, 1, 2),
     "put_worker": itemgetter(0, 1),
+    "hear_worker": itemgetter(0, 1),
     "put_assignment": itemgetter(0, 1, 2),
     "put_snapshot": itemgetter(0, 1),
     "put_board": itemgetter(0, 1),
@@ -50,6 +51,8 @@ SAME_ROWS: Final[Sequence[tuple[str, Key, str, Key]]] = (
     ("versions", lambda row: (row.tenant, row.hash), "sources", itemgetter(1, 2)),
     ("assignments", lambda row: (row.no, row.path, row.attempt), "ended_assignments", tuple),
     ("workers", lambda row: (row.tenant, row.id), "forgotten_workers", tuple),
+    ("workers", lambda row: (row.tenant, row.id), "heard_workers", itemgetter(0, 1)),
+    ("heard_workers", itemgetter(0, 1), "forgotten_workers", tuple),
     ("opened_waits", itemgetter(3, 4, 5, 1), "closed_waits", itemgetter(2, 3, 4, 5)),
     ("early_results", itemgetter(0, 1, 2), "taken_early", itemgetter(0, 1, 2)),
     ("expired_early", lambda row: None, "early_results", lambda row: None),
@@ -222,6 +225,8 @@ class Writes:
             return _firing_parts(rows)
         if name == "posted_mail":
             return [Part("post_mail", _columns(rows)), Part("wake_for_mail", ())]
+        if name == "ended_assignments":
+            return [Part("end_assignment", (*_columns(rows), self._owner[1]))]
         if name == "added_up_pulse":
             return [Part("added_up_pulse", _columns(rows)), Part("add_up_pulse", (self._node,))]
         if name == "read_mail":
@@ -255,6 +260,8 @@ class Writes:
             checks.append(f"1 / ((SELECT count(*) FROM {name}) = ${place}::bigint)::int")
         if "wake_for_mail" in dict(names):  # a hint to the owner; 0 if any node may take the run up
             checks.append(f"(SELECT count(pg_notify('{CHANNEL}', epoch::text)) FROM wake_for_mail)")
+        if "put_assignment" in dict(names):
+            checks.append(f"(SELECT count(pg_notify('{CHANNEL}', 'offers')) FROM put_assignment)")
         if "count_changes" in dict(names):
             checks.append(f"(SELECT count(pg_notify('{CHANNEL}', '0')) FROM count_changes)")
         if names[-1][0] == "mine":

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from holdfast.errors import NodeIsOver
+from holdfast.store.jobs import SharedJobs
 from holdfast.store.ownership import Claim, Claimable, Kept, Look, MailRow
 from holdfast.store.records import RunRow
 from holdfast.store.sqlite.asking import Asking
@@ -15,6 +16,7 @@ from holdfast.values import Millis, RunNo
 class OwnershipReads(Asking):
     look_every: float | None = None  # no other process can claim a run, or post mail
     trusts_lease: Callable[[], bool] | None = None
+    shared_jobs: SharedJobs | None = None
     _lane: str | None = None  # the isolated attempt of the process that had the file before
 
     def on_hint(self, call: Callable[[], None]) -> None:

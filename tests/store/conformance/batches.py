@@ -225,9 +225,14 @@ async def listed(store: Store, wanted: Wanted, tenant: str = DEFAULT_TENANT, lim
 
 
 def worker(
-    name: str, place: int, *, tenant: str = DEFAULT_TENANT, status: Literal["online", "offline"] = "online"
+    name: str,
+    place: int,
+    *,
+    tenant: str = DEFAULT_TENANT,
+    status: Literal["online", "offline"] = "online",
+    heard_at: int = T0,
 ) -> WorkerRow:
-    return WorkerRow(tenant, name, "http", "http://h", '["s"]', status, place, "", Millis(T0))
+    return WorkerRow(tenant, name, "http", "http://h", '["s"]', status, place, "", Millis(heard_at))
 
 
 def mail(no: int, dedup: str, *, body: str = "[1]", at: int = T0) -> NewMail:

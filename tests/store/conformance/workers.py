@@ -28,6 +28,18 @@ class WorkersConformance:
         await commit(store, batch)
         assert await store.workers() == [worker("a", 1, status="offline")]
 
+    async def test_a_worker_that_is_heard_is_online_and_never_heard_earlier_than_before(
+        self, store: Store
+    ) -> None:
+        batch = Batch()
+        batch.workers.append(worker("a", 1, status="offline", heard_at=T0 + 5))
+        batch.heard_workers += [(DEFAULT_TENANT, "a", Millis(T0 + 9)), ("other", "a", Millis(T0 + 99))]
+        await commit(store, batch)
+        later = Batch()
+        later.heard_workers.append((DEFAULT_TENANT, "a", Millis(T0 + 7)))
+        await commit(store, later)
+        assert await store.workers() == [worker("a", 1, heard_at=T0 + 9)]
+
     async def test_a_worker_is_forgotten_in_its_own_tenant_alone(self, store: Store) -> None:
         batch = Batch()
         batch.workers += [worker("a", 1), worker("a", 2, tenant="other")]

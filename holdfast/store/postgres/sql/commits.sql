@@ -126,12 +126,17 @@ SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::text[],
    SET kind = excluded.kind, url = excluded.url, services = excluded.services, status = excluded.status, place = excluded.place,
        key_id = excluded.key_id, heard_at = excluded.heard_at
 
+-- name: hear_worker
+UPDATE worker w SET heard_at = greatest(w.heard_at, b.heard_at), status = 'online'
+  FROM unnest($1::text[], $2::text[], $3::bigint[]) AS b(tenant, id, heard_at) WHERE w.tenant = b.tenant AND w.id = b.id
+
 -- name: put_assignment
 INSERT INTO assignment (run, path, attempt, service, worker, token, offers, claimed_at)
 SELECT * FROM unnest($1::bigint[], $2::text[], $3::bigint[], $4::text[], $5::text[], $6::text[], $7::bigint[], $8::bigint[])
     ON CONFLICT (run, path, attempt) DO UPDATE
    SET service = excluded.service, worker = excluded.worker, token = excluded.token, offers = excluded.offers,
        claimed_at = excluded.claimed_at
+RETURNING 1 AS one
 
 -- name: put_blob
 INSERT INTO blob (run, sha256, body) SELECT * FROM unnest($1::bigint[], $2::text[], $3::bytea[]) ON CONFLICT DO NOTHING
@@ -171,8 +176,11 @@ DELETE FROM key k USING unnest($1::text[], $2::text[], $3::text[], $4::bigint[])
 DELETE FROM worker w USING unnest($1::text[], $2::text[]) AS b(tenant, id) WHERE w.tenant = b.tenant AND w.id = b.id
 
 -- name: end_assignment
+-- Never one of a run that another node drives by now.
 DELETE FROM assignment a USING unnest($1::bigint[], $2::text[], $3::bigint[]) AS b(run, path, attempt)
+  LEFT JOIN run r ON r.no = b.run
  WHERE a.run = b.run AND a.path = b.path AND a.attempt = b.attempt
+   AND (r.owner_epoch IS NULL OR r.owner_epoch = $4 OR r.claimant = $4 OR r.owner_epoch NOT IN (SELECT epoch FROM node WHERE NOT over))
 
 -- name: open_wait
 INSERT INTO wait (tenant, kind, name, run, path, attempt, since, expires_at, detail)

@@ -47,6 +47,7 @@ SELECT NOT me.over,
        EXISTS (SELECT 1 FROM run WHERE owner IS NULL AND wake_at <= $2 AND finished_at IS NULL),
        EXISTS (SELECT 1 FROM cursor WHERE next_at <= $2 AND slot IN ($3, $4)),
        EXISTS (SELECT 1 FROM outbox WHERE done_at IS NULL AND due_at <= $2),
+       EXISTS (SELECT 1 FROM assignment WHERE token = '' AND NOT stop),
        (SELECT array_agg(what || ' ' || n) FROM change_count)
   FROM node me WHERE me.epoch = $1
 

@@ -3,6 +3,9 @@
 INSERT OR REPLACE INTO worker (tenant, id, kind, url, services, status, place, key_id, is_trusted, heard_at)
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, 0, ?);
 
+-- name: hear_worker
+UPDATE worker SET heard_at = max(heard_at, ?3), status = 'online' WHERE tenant = ?1 AND id = ?2;
+
 -- name: forget_worker
 DELETE FROM worker WHERE tenant = ? AND id = ?;
 

@@ -19,7 +19,7 @@ import logging
 import uuid
 from collections.abc import Callable, Iterable
 from time import perf_counter
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import msgspec
 
@@ -89,6 +89,15 @@ class FiringLost(HoldfastError):
 
 Listener = Callable[[ResidentRun, Event, list[Decision]], None]
 Entry = tuple[ResidentRun, Event, list[Decision], Reply | None]
+
+
+class Ahead(NamedTuple):
+    """New runs that were decided before their time, and are in no commit yet."""
+
+    batch: Batch
+    entries: list[Entry]
+
+
 # a commit, the rows it made durable, and the seconds it took
 Watcher = Callable[[Batch, list[Entry], float], None]
 
@@ -236,6 +245,7 @@ class Door:
         reply: Reply,
         request: Request | None = None,
         firing: Firing | None = None,
+        not_before: Millis = ANY_TIME,
     ) -> None:
         """Add a new run, with the request or the schedule that asked for it."""
         if not self.committer.is_shut:
@@ -250,7 +260,31 @@ class Door:
                 outputs = [outcome.output for outcome in event.taken.values()]
                 for value in (*event.vars.values(), *outputs):
                     self._note_artefacts(resident, bytes(value))
-        self.apply(resident, event, reply)
+        self.apply(resident, event, reply, not_before)
+
+    def ahead(self, begin: Callable[[], None]) -> Ahead:
+        """Decide and encode the runs that `begin` adds, in a batch of their own. They do not exist until `enter`."""
+        kept, self._scheduled = (self._batch, self._entries, self._scheduled), True  # submits nothing
+        self._batch, self._entries = Batch(), []
+        try:
+            begin()
+            return Ahead(self._batch, self._entries)
+        finally:
+            for no in self._batch.new_runs:
+                self.residents.pop(no, None)
+            self._batch, self._entries, self._scheduled = kept
+
+    def enter(self, ahead: Ahead) -> None:
+        """Add runs that were decided ahead to the next commit."""
+        if self.committer.is_shut:
+            for resident, event, _, reply in ahead.entries:
+                self._turn_away(resident.run.no, event, reply)
+            return
+        for resident, *_ in ahead.entries:
+            self.residents[resident.run.no] = resident
+        self._batch.add(ahead.batch)
+        self._entries += ahead.entries
+        self._schedule()
 
     def deliver(self, no: RunNo, event: Event, reply: Reply | None = None) -> None:
         """Apply the outcome of an attempt. Its run may have been dropped or finished in the meantime."""

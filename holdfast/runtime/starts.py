@@ -23,7 +23,7 @@ from holdfast.plan.compile import Resolved
 from holdfast.plan.graph import Plan
 from holdfast.runtime.apart import in_turns
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Door
+from holdfast.runtime.door import ANY_TIME, Ahead, Door
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.idempotency import Requests, Started, checked_request_id, digest_of
 from holdfast.runtime.plans import Plans, Ready
@@ -38,7 +38,7 @@ from holdfast.store.base import Store
 from holdfast.store.records import NewRun, Request, RunRow
 from holdfast.store.schedule_records import Firing
 from holdfast.tools.secrets import Secrets, SecretUnavailable
-from holdfast.values import DEFAULT_TENANT, TERMINAL, NotJson, RunId, RunNo, decode, encode, is_text
+from holdfast.values import DEFAULT_TENANT, TERMINAL, Millis, NotJson, RunId, RunNo, decode, encode, is_text
 
 NAMES_READ_MAX: Final = 1_000  # to suggest the closest name for an unknown one
 CHECKED_AT_ONCE_BYTES: Final = 64 * 1024  # larger inputs are not validated in one turn of the loop
@@ -89,6 +89,13 @@ class Entered(NamedTuple):
     resident: ResidentRun
     ready: Ready
     reply: asyncio.Future[None]
+
+
+class PreparedStarts(NamedTuple):
+    """Runs that were decided before their time."""
+
+    ahead: Ahead
+    entered: list[Entered]
 
 
 class Starts:
@@ -185,13 +192,53 @@ class Starts:
         self._stored(one)
         return None
 
+    async def prepare(self, orders: Sequence[StartRun], at: Millis) -> PreparedStarts:
+        """Decide ahead what the start of runs at `at` writes; raises if one of them cannot be started. Nothing is stored
+        until `enter`."""
+        self._gate.check()
+        checked = []
+        for order in orders:
+            ready = await self.ready(order.tenant, order.definition)
+            checked.append((order, ready, await _checked(ready.inputs, order.inputs)))
+        entered: list[Entered] = []
+        ahead = self._door.ahead(lambda: entered.extend(self._put(*one, None, at) for one in checked))
+        return PreparedStarts(ahead, entered)
+
+    def can_enter(self, count: int) -> bool:
+        """Whether runs that were decided ahead may start: there must be room for them in memory."""
+        in_memory = len(self._door.residents) + len(self._residents.loading)
+        return self._gate.is_open and in_memory + count <= self.resident_max
+
+    def enter(self, prepared: PreparedStarts) -> None:
+        """Let the next commit write runs that were decided ahead."""
+        self._door.enter(prepared.ahead)
+
+    async def settled(self, prepared: PreparedStarts) -> None:
+        """Wait for the commit of runs that were decided ahead."""
+        await self._outcome(prepared.entered[-1])
+
+    async def outcomes(self, prepared: PreparedStarts) -> list[Exception | None]:
+        """The error of each run that was not started, once all others are durable."""
+        return [await self._outcome(one) for one in prepared.entered]
+
     async def _enter(self, order: StartRun, request: tuple[str, str] | None) -> Entered:
         """Put a run into the next commit."""
-        spec, tenant = order.definition, order.tenant
-        ready = self._plans.at_hand(spec) or await self.ready(tenant, spec)
-        inputs = order.inputs
+        spec, inputs = order.definition, order.inputs
+        ready = self._plans.at_hand(spec) or await self.ready(order.tenant, spec)
         declared = ready.inputs
         filled = declared.filled(inputs) if declared.is_plain else await _checked(declared, inputs)
+        return self._put(order, ready, filled, request)
+
+    def _put(
+        self,
+        order: StartRun,
+        ready: Ready,
+        filled: dict[str, Any],
+        request: tuple[str, str] | None,
+        at: Millis = ANY_TIME,
+    ) -> Entered:
+        """Put a run whose inputs are checked into the next commit. It starts now, or at `at` if that is later."""
+        spec, tenant = order.definition, order.tenant
         started = RunStarted(msgspec.Raw(encoded(filled)), order.drive)
         if ready.plan.env:
             started.env = self._environment(ready.plan)
@@ -202,15 +249,13 @@ class Starts:
             _check_labels(order.labels, len(labels))
         new = self._new_run(tenant, ready, labels)
         new.parent_job_id, new.number = order.parent_job_id, order.number
+        firing = None
         if order.trigger is not None:
-            started.trigger = order.trigger
-            new.schedule, new.slot, new.is_catchup = (
-                order.trigger.schedule_id,
-                order.slot,
-                order.trigger.is_catchup,
-            )
-        firing = None if order.firing is None else order.firing(new)
-        return self._begin(ready, new, started, request, order.trace, firing)
+            by = started.trigger = order.trigger
+            new.schedule, new.slot, new.is_catchup = by.schedule_id, order.slot, by.is_catchup
+            new.created_at = max(new.created_at, at)
+            firing = None if order.firing is None else order.firing(new)
+        return self._begin(ready, new, started, request, order.trace, firing, at)
 
     async def ready(self, tenant: str, spec: Definition) -> Ready:
         """What runs of a definition need, with the workflows that it names as they are published now."""
@@ -260,6 +305,7 @@ class Starts:
         request: tuple[str, str] | None,
         trace: str = "",
         firing: Firing | None = None,
+        at: Millis = ANY_TIME,
     ) -> Entered:
         """Let the next commit write a run, with its definition and the request or the schedule that asked for it."""
         door, plan, no, tenant = self._door, ready.plan, new.no, new.tenant
@@ -279,7 +325,7 @@ class Starts:
             started.drive = False
         reply: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         asked = None if request is None else Request(tenant, *request, no, new.created_at)
-        door.begin(resident, new, started, reply, asked, firing)
+        door.begin(resident, new, started, reply, asked, firing, at)
         return Entered(resident, ready, reply)
 
     def _stored(self, entered: Entered) -> ResidentRun:
@@ -336,6 +382,11 @@ class Starts:
                 meanings.clear()
             meanings[tenant, name] = meant
         return meant
+
+    @property
+    def names(self) -> object:
+        """Stays the same object as long as every published name refers to the same definition."""
+        return self._meanings
 
     def forget_names(self) -> None:
         """A name refers to another definition from now on."""

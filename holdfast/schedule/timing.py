@@ -41,10 +41,21 @@ class Timing(msgspec.Struct, frozen=True, cache_hash=True):
     end_at: Moment | None = None
 
 
-@lru_cache(maxsize=4_096)
 def grid_of(timing: Timing, registered_at: int) -> Grid:
     """The grid of a schedule. Intervals begin at `start_at`, or else one interval after the schedule was registered."""
+    # Schedules with the same cron expression share a grid and what it remembers, whenever they were registered.
+    return _grid(timing, registered_at if _depends_on_registration(timing) else 0)
+
+
+@lru_cache(maxsize=4_096)
+def _grid(timing: Timing, registered_at: int) -> Grid:
     return Grid(timing, zone(timing.timezone), registered_at)
+
+
+@lru_cache(maxsize=4_096)
+def _depends_on_registration(timing: Timing) -> bool:
+    expressions = map(parse_expression, timing.expressions)
+    return timing.start_at is None and any(isinstance(one, Interval) for one in expressions)
 
 
 class Grid:

@@ -169,6 +169,17 @@ class Batch:
         filled = [FIELDS[name] for name, rows in self.__dict__.items() if rows and name in FIELDS]
         return sorted(filled, key=attrgetter("place"))
 
+    def add(self, other: Batch) -> None:
+        """Write another batch, which has other runs, together with this one."""
+        self.rows += other.rows
+        self.new_runs |= other.new_runs
+        self.changes |= other.changes
+        for name, value in other.__dict__.items():
+            if isinstance(value, list):
+                getattr(self, name).extend(value)
+            else:
+                setattr(self, name, value)
+
     def only(self, runs: set[RunNo]) -> Batch:
         """What of this batch belongs to some runs; what belongs to no run comes along."""
         part = Batch()

@@ -18,7 +18,8 @@ import asyncio
 import logging
 from abc import abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from holdfast.engine.events import TriggeredBy
@@ -47,6 +48,7 @@ PAGE: Final = 1_000  # schedules that are read and decided at a time
 # one turn is committed together, and its runs start before the next ones are decided.
 TURN_WORK: Final = 500
 DECIDED_WORK: Final = 5
+AHEAD_MS: Final = 500  # so long before schedules are due, their fires are made ready
 QUERY_AGAIN_MS: Final = 1_000  # after a query or a commit that failed
 
 
@@ -95,6 +97,7 @@ class Deciding(Service):
         self._owing: set[Key] = set()  # schedules with occurrences that wait for a run to end
         self._ended: set[Key] = set()  # schedules with a run that ended while decisions were made
         self._querying: asyncio.Task[None] | None = None
+        self.prepares = False  # whether fires are made ready before they are due
         self.is_open = False  # whether it fires due schedules by itself
         self._is_held = False
         self._is_asked = self._is_closed = False
@@ -109,6 +112,18 @@ class Deciding(Service):
     @abstractmethod
     async def _start_all(self, decisions: list[Decided]) -> list[Firing]:
         """Carry out decisions that fire; returns those whose rows are still to be written."""
+
+    async def _prepare(self, at: Millis) -> None:
+        """Make the fires of schedules that are due at `at` ready, as long as nothing else is to be done."""
+
+    async def _fire_ahead(self, now: Millis) -> None:
+        """Carry out the fires that were made ready and are due."""
+
+    def _changed(self, key: Key) -> None:
+        """Something that decisions about a schedule depend on has changed."""
+
+    def _all_changed(self) -> None:
+        """The same for any number of schedules."""
 
     @abstractmethod
     def _make_room(self, key: Key) -> None:
@@ -147,6 +162,13 @@ class Deciding(Service):
         for task in self._tasks:
             task.cancel()
 
+    @asynccontextmanager
+    async def command(self) -> AsyncIterator[None]:
+        """Change schedules while no decision about any of them is made."""
+        async with self.deciding:
+            self._all_changed()
+            yield
+
     @property
     def is_busy(self) -> bool:
         return bool(self._tasks)
@@ -167,6 +189,7 @@ class Deciding(Service):
     def ask(self, key: Key) -> None:
         """Decide about a schedule, whether or not its time has come."""
         self._wanted[key] = None
+        self._changed(key)
         self.query()
 
     def ended(self, key: Key) -> None:
@@ -182,11 +205,12 @@ class Deciding(Service):
                 self._is_asked = False
                 now = self.timers.check_clock()
                 await self.begin()
+                await self._fire_ahead(now)
                 while await self._decide_page(now):
                     pass
                 soonest = await self._store.next_due(now)
                 self.outages.passed(soonest)
-                self.timers.due_in_store(soonest)
+                await self._wait_for(soonest)
         except NodeIsOver:
             self._is_closed = True
         except Unavailable as error:
@@ -197,6 +221,16 @@ class Deciding(Service):
             self._query_later()
         finally:
             self._querying = None
+
+    async def _wait_for(self, soonest: Millis | None) -> None:
+        """Query again when the next schedule is due, and a little before, to make its run ready."""
+        if soonest is None or not self.prepares:
+            return self.timers.due_in_store(soonest)
+        early = Millis(soonest - AHEAD_MS)
+        if self._clock.now() < early:
+            return self.timers.due_in_store(early)
+        self.timers.due_in_store(soonest)
+        await self._prepare(soonest)
 
     def _query_later(self) -> None:
         self.timers.due_in_store(Millis(self._clock.now() + QUERY_AGAIN_MS))
@@ -266,7 +300,7 @@ class Deciding(Service):
         states = {key_of(state.cursor): state for state in found}
         for key in self.broken:
             states.pop(key, None)
-        return sorted(states.values(), key=_order)
+        return sorted(states.values(), key=order_of)
 
     def decide(self, state: ScheduleState, now: Millis) -> Decided | None:
         """The decision about a schedule now; None if it cannot be made."""
@@ -315,6 +349,7 @@ class Deciding(Service):
     def _settled(self, one: Decided) -> None:
         """A decision is durable, or another process has made it."""
         key, cursor = one.key, one.due.cursor
+        self._changed(key)
         if cursor.owes:
             self._owing.add(key)
             if key in self._ended:  # perhaps after its open runs were counted
@@ -326,7 +361,7 @@ class Deciding(Service):
         if one.due.cancels_oldest:
             self._make_room(key)
 
-    def _occasion(self, one: Decided, fire: Fire) -> Occasion:
+    def _occasion(self, one: Decided, fire: Fire, at: Millis) -> Occasion:
         spec = one.known.spec
         shifted = "" if fire.shifted_from is None else local_text(fire.shifted_from)
         occurrence = rfc3339(Millis(fire.at))
@@ -335,7 +370,7 @@ class Deciding(Service):
             one.key[0],
             spec,
             by,
-            self._clock.now(),
+            at,
             run_count=fire.run_count,
             total_run_count=fire.total_run_count,
         )
@@ -357,7 +392,7 @@ class Deciding(Service):
                 )
 
 
-def _order(state: ScheduleState) -> tuple[int, int, list[str]]:
+def order_of(state: ScheduleState) -> tuple[int, int, list[str]]:
     """By time and priority; of plugins, `plugin:<name>:<id>`, by name before id."""
     return state.cursor.next_at or 0, state.schedule.priority, state.schedule.id.split(":")
 

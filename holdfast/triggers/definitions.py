@@ -82,7 +82,7 @@ class Definitions:
         """Create a schedule, or replace one of the same origin; an edit keeps its progress. Returns whether it is
         new."""
         declared = Declared(spec, source, priority)
-        async with self._fires.deciding:
+        async with self._fires.command():
             row = await self._store.schedule(tenant, spec.id)
             state = (await self._states(tenant, [spec.id])).get(spec.id)
             is_damaged = state is not None and unreadable(state.schedule.body, state.cursor.body) != ""
@@ -92,7 +92,7 @@ class Definitions:
 
     async def delete(self, tenant: str, schedule_id: str, *, origin: Origin = "api") -> None:
         """Delete a schedule. Its ledger is kept, and records the occurrences that will not fire any more."""
-        async with self._fires.deciding:
+        async with self._fires.command():
             row = await self.found(tenant, schedule_id)
             if row.origin != origin:
                 raise ManagedByFile(row.id, row.origin, row.source)
@@ -117,7 +117,7 @@ class Definitions:
         Raises ManagedByFile or InvalidSpec, and changes nothing, if one of them has the id or the path of another
         schedule.
         """
-        async with self._fires.deciding:
+        async with self._fires.command():
             plan = await self.plan(tenant, origin, source, declared)
             changing = {*plan.added, *plan.changed}
             await self._apply(

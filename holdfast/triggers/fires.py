@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 import msgspec
@@ -24,9 +24,11 @@ from holdfast.schedule.records import Cursor, Fire, Running
 from holdfast.store.base import Store
 from holdfast.store.records import NewRun
 from holdfast.store.schedule_records import Firing, ScheduleState
-from holdfast.triggers.deciding import Decided, Deciding
+from holdfast.triggers.ahead import FIRES_MAX, PORTION, Basis, Portion, Portions, is_plain
+from holdfast.triggers.deciding import Decided, Deciding, order_of
 from holdfast.triggers.rows import Key, entry, key_of
-from holdfast.triggers.starting import Occasion, Target, Targets, detail_of, is_final, reason_of
+from holdfast.triggers.starting import Occasion, Target, Targets, detail_of, is_final, known, reason_of
+from holdfast.values import Millis
 
 log = logging.getLogger("holdfast")
 
@@ -48,6 +50,8 @@ class Fires(Deciding):
         super().__init__(store, clock, committer, manual_clock=manual_clock)
         self._door, self._starts, self._cancel = door, starts, cancel
         self.targets = Targets(starts)
+        self._ahead = Portions()
+        self.prepares = not door.shares_runs  # other nodes could change what the decisions depend on
         self._cancelling: dict[Key, asyncio.Task[None]] = {}
 
     @property
@@ -74,10 +78,16 @@ class Fires(Deciding):
             if not isinstance(target, Exception)
         ]
         failed = iter(await self._starts.start_all(orders))
+        return await self._outcomes(
+            (one, occasion, target if isinstance(target, Exception) else next(failed))
+            for one, occasion, target in fires
+        )
+
+    async def _outcomes(self, fires: Iterable[tuple[Decided, Occasion, Exception | None]]) -> list[Firing]:
+        """Note which runs have started; returns the decisions whose run could not be started."""
         refused: list[Firing] = []
         undecided: list[Exception] = []
-        for one, occasion, target in fires:
-            error = target if isinstance(target, Exception) else next(failed)
+        for one, occasion, error in fires:
             if error is None:
                 self._started(one)
             elif isinstance(error, FiringLost):
@@ -90,9 +100,93 @@ class Fires(Deciding):
             raise undecided[0]
         return refused
 
-    async def _target(self, one: Decided) -> tuple[Occasion, Target | Exception]:
+    # ------------------------------------------------------------------------------------------ before they are due
+
+    async def _prepare(self, at: Millis) -> None:
+        changes = self._ahead.changes
+        states = [
+            state
+            for state in await self._store.due_schedules(at, FIRES_MAX)
+            if (key := key_of(state.cursor)) not in self._ahead and key not in self.broken
+        ]
+        states.sort(key=order_of)
+        for start in range(0, len(states), PORTION):
+            async with self.deciding:
+                # what was asked for meanwhile comes first, and may have changed the schedules that were read
+                if self._is_asked or self._wanted or self._is_closed or self._ahead.changes != changes:
+                    return
+                if not self._ahead.is_full:
+                    await self._prepare_portion(states[start : start + PORTION], at)
+            await asyncio.sleep(0)
+
+    async def _prepare_portion(self, states: list[ScheduleState], at: Millis) -> None:
+        basis = self._basis
+        fires = []
+        for state in states:
+            may_pause = known(state.schedule.body).spec.pause_after_failures and state.cursor.failures
+            one = None if may_pause else self.decide(state, at)
+            if one is None or not is_plain(one):
+                continue
+            occasion, target = await self._target(one, at)
+            if not isinstance(target, Exception):  # the ledger gets the error of another one when it is due
+                fires.append((one, occasion, self._order(one, occasion, target)))
+        if not fires:
+            return
+        try:
+            starts = await self._starts.prepare([order for *_, order in fires], at)
+        except Exception as error:  # noqa: BLE001  # the same error has its outcome when they are due
+            log.debug("fires cannot be made ready: %s", error)
+            return
+        keys = frozenset(one.key for one, *_ in fires)
+        self._ahead.add(Portion(at, keys, [(one, occasion) for one, occasion, _ in fires], starts, basis))
+
+    async def _fire_ahead(self, now: Millis) -> None:
+        async with self.deciding:
+            portions = self._ahead.due(now, self._basis)
+            count = sum(len(portion.fires) for portion in portions)
+            if not portions or not self._starts.can_enter(count):
+                return
+            try:
+                await self._enter(portions)
+            except BaseException:  # they are read again
+                self._wanted.update(dict.fromkeys(key for portion in portions for key in portion.keys))
+                raise
+
+    async def _enter(self, portions: list[Portion]) -> None:
+        """Start the runs of portions: the next one fills a commit while the one before is being written."""
+        before: Portion | None = None
+        for portion in portions:
+            self._starts.enter(portion.starts)
+            if before is not None:
+                await self._starts.settled(before.starts)
+            await asyncio.sleep(0)  # its commit begins before the next portion is added
+            before = portion
+        refused: list[Firing] = []
+        for portion in portions:
+            errors = await self._starts.outcomes(portion.starts)
+            refused += await self._outcomes(
+                (one, occasion, error) for (one, occasion), error in zip(portion.fires, errors, strict=True)
+            )
+        await self.commit(refused)
+        for portion in portions:
+            for one, _ in portion.fires:
+                self._settled(one)
+
+    @property
+    def _basis(self) -> Basis:
+        return Basis(self.outages.stretches, self._starts.names)
+
+    def _changed(self, key: Key) -> None:
+        self._ahead.drop(key)
+
+    def _all_changed(self) -> None:
+        self._ahead.drop_all()
+
+    # --------------------------------------------------------------------------------------------------- starting
+
+    async def _target(self, one: Decided, at: Millis | None = None) -> tuple[Occasion, Target | Exception]:
         (fire,) = one.due.fires
-        occasion = self._occasion(one, fire)
+        occasion = self._occasion(one, fire, self._clock.now() if at is None else at)
         try:
             return occasion, await self.targets.of(occasion)
         except Exception as error:  # noqa: BLE001  # it is the outcome of this occurrence, or of all starts: see below

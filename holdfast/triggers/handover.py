@@ -115,7 +115,7 @@ class Handover(Deciding):
         begun: list[_Fire] = []
         batch = Batch()
         for one in decisions:
-            occasion = self._occasion(one, one.due.fires[0])
+            occasion = self._occasion(one, one.due.fires[0], self._clock.now())
             try:
                 fire = _Fire(one.key, occasion, _rendered(occasion))
             except HoldfastError as error:

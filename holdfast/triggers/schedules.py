@@ -80,7 +80,7 @@ class Schedules(Definitions):
         *,
         clears_failures: bool = False,
     ) -> None:
-        async with self._fires.deciding:
+        async with self._fires.command():
             await self._ours(tenant, schedule_id)
             for _ in range(TRIES_MAX):
                 batch, now = Batch(), self._clock.now()
@@ -139,7 +139,7 @@ class Schedules(Definitions):
     async def _fire(
         self, tenant: str, schedule_id: str, payload: Any, reason: Literal["manual", "redelivery"]
     ) -> Fired:
-        async with self._fires.deciding:
+        async with self._fires.command():
             await self._ours(tenant, schedule_id)
             (state,) = await self._store.schedule_states([(tenant, schedule_id)])
             schedule, now = known(state.schedule.body), self._clock.now()
@@ -184,7 +184,7 @@ class Schedules(Definitions):
                 f"max_per_sec must be more than 0 and at most {RATE_MAX:,}, not {max_per_sec}"
             )
         until = min(until, self._clock.now())
-        async with self._fires.deciding:
+        async with self._fires.command():
             await self._ours(tenant, schedule_id)
             for _ in range(TRIES_MAX):
                 (state,) = await self._settled(tenant, schedule_id, self._clock.now())

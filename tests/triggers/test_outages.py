@@ -131,8 +131,9 @@ async def test_a_machine_that_is_suspended_between_a_timer_and_its_query_has_sle
     work = engine.fake_tool("work")
     opened = await put(engine, cron())
     opened.fires.timers.sleep_seconds_max = 1.0
+    await engine.advance(seconds=39.9)  # its run is being made ready
     opened.fires.timers._query = lambda: None  # the timer has rung, and the query has not begun
-    await engine.advance(seconds=41)
+    await engine.advance(seconds=1.1)
     engine.clock.wall_offset_ms += 600_000
     opened.fires.query()
     await engine.advance()

@@ -180,7 +180,7 @@ def _tree(names: list[str], steps: dict[str, StepView]) -> list[str]:
     lines = []
     for path, step in steps.items():
         if step.is_top:
-            inner = [one for one in steps.values() if one.path != path and is_in(one.path, path)]
+            inner = [one for one in steps.values() if not one.is_top and is_in(one.path, path)]
             lines += [_line(step, ""), *(_line(one, "  ") for one in inner)]
     reached = {base_of(path) for path, step in steps.items() if step.is_top}
     to_come = [name for name in names if segment(name) not in reached]

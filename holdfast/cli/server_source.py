@@ -31,6 +31,7 @@ from holdfast.cli.file import CANDIDATES_MAX, ID_PART_MIN, LAST, the_one
 from holdfast.cli.render import FRAMES_PER_SECOND, ms_of
 from holdfast.cli.source_protocol import ID_CHARS, PAGE, Answer, News, Said, every_page
 from holdfast.errors import NotFound
+from holdfast.plan.graph import COMPENSATE
 from holdfast.runtime.rerun import Again
 from holdfast.values import OPEN, Millis, written
 from holdfast.views.steps import StepView
@@ -236,4 +237,5 @@ def view_of(step: Step) -> StepView:
         task_id=step.task_id,
         waits_since=None if step.waits_since is None else Millis(ms_of(step.waits_since)),
         job_id=step.job_id,
+        undoes=step.kind == COMPENSATE,
     )

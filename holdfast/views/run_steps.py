@@ -13,7 +13,7 @@ import msgspec
 from holdfast.engine.draft import Draft
 from holdfast.engine.state import Run, beneath
 from holdfast.errors import NotFound
-from holdfast.plan.graph import Plan
+from holdfast.plan.graph import COMPENSATE, Plan
 from holdfast.runtime.load import whole
 from holdfast.runtime.plans import Plans
 from holdfast.runtime.remembered import Remembered
@@ -110,9 +110,13 @@ class RunSteps:
         if under is not None and board.entry(under) is None and not board.inside(under):
             raise NotFound(f"the run has not reached a step {ascii(under)[1:-1]:.100}")
 
+        def is_top(path: str) -> bool:
+            entry = board.entry(path) if path.endswith(f".{COMPENSATE}") else None
+            return not split(path)[0] or entry is not None and entry.step.is_top
+
         def wanted(path: str, status: str) -> bool:
             return (
-                (every or not is_plain or status == "failed" or not split(path)[0])
+                (every or not is_plain or status == "failed" or is_top(path))
                 and (not statuses or status in statuses)
                 and (under is None or beneath(under, path))
                 and (not kinds or kind_of.get(definition_path(path), "") in kinds)
@@ -143,7 +147,7 @@ class RunSteps:
             output, head = await self._output(row, gathering, entry, step, values, seq)
             step.output = output
             room -= len(output)
-            kind = kind_of.get(definition_path(step.path), "")
+            kind = _kind(kind_of, step)
             shown.append(Shown(step, kind, {} if head is None else {"output": head}))
         return shown
 
@@ -170,7 +174,7 @@ class RunSteps:
         found, has_more = await self._long.page(plan, row, every=every, after=after, limit=limit)
         for step in found:
             step.job_id = job_id(row.id, step.path, step.attempt) if step.attempt else None
-        items = [Shown(step, kind_of.get(definition_path(step.path), "")) for step in found]
+        items = [Shown(step, _kind(kind_of, step)) for step in found]
         return StepsPart(items, found[-1].order if has_more else None, await self._store.last_seq(row.no))
 
     # ---------------------------------------------------------------------------------------------------- one
@@ -262,3 +266,8 @@ def _find_files(value: Any, names: dict[str, str]) -> None:
                 name = one.get("name") or one.get("path") or ""
                 names[uri.rpartition("/")[2]] = str(name).rpartition("/")[2]
             todo += one.values()
+
+
+def _kind(kind_of: Any, step: StepView) -> str:
+    """What the definition calls a step; a compensation is no step of it."""
+    return COMPENSATE if step.undoes else str(kind_of.get(definition_path(step.path), ""))

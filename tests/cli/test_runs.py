@@ -122,6 +122,15 @@ def test_show_with_all_steps_tells_of_those_in_loops_too(cli: Cli) -> None:
     assert "    ✓ loop[1].one  completed" in shown
 
 
+@pytest.mark.parametrize("more", [(), ("--all-steps",)])
+def test_show_lists_each_compensation_once_in_the_order_of_undoing(cli: Cli, more: tuple[str, ...]) -> None:
+    undo = "compensate: {tool: echo, args: {value: undone}}"
+    calls = "".join(f"- {{id: {name}, tool: echo, args: {{value: 1}}, {undo}}}\n" for name in ("book", "pay"))
+    cli.run("run", cli.flow(calls + "- {id: bad, tool: fail}"))
+    shown = cli.run("runs", "show", "last", *more).stdout
+    assert re.findall(r"[✓✗] (\S+)", shown) == ["book", "pay", "bad", "pay.compensate", "book.compensate"]
+
+
 def test_show_cuts_what_is_long(cli: Cli) -> None:
     cli.write("big.py", "from holdfast import tool\n@tool\ndef big():\n    return 'x' * 100_000\n")
     cli.run("run", cli.flow("- {id: s, tool: big}"), "--tools", "big")

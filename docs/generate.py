@@ -32,6 +32,7 @@ from holdfast.cli import commands, help, init  # noqa: A004  # its own name for 
 from holdfast.execution.dispatcher import ATTEMPTS_MAX, THREADS_MAX
 from holdfast.http import openapi, serve
 from holdfast.http.routes import task_api
+from holdfast.sdk.calls import Calls
 from holdfast.spec.field_types import ListOf, Nested, Table, fields_of
 from holdfast.spec.flow_keys import EDGE_KEYS, FLOW_KEYS, FLOW_KINDS, NODE_KEYS, FlowKind
 from holdfast.spec.flow_nodes import NO_POST, NO_PREP, FlowDefinition, FlowNode
@@ -890,11 +891,17 @@ def _public(name: str, thing: Any) -> str:
         parts.insert(1, f"```text\n{name}{_signature(thing)}\n```\n")
     if name in ATTRIBUTES:
         parts.append(", ".join(f"**`.{one}`**" for one in ATTRIBUTES[name]) + "\n")
-    for method, member in vars(thing).items():
+    for method, member in _members(thing).items():
         if method.startswith("_") or f"{name}.{method}" in NOT_PUBLIC or not (doc := inspect.getdoc(member)):
             continue
         parts.append(_member(method, member, doc))
     return "\n".join(parts)
+
+
+def _members(thing: type) -> dict[str, Any]:
+    """The members of a class, those of the groups of calls that a client consists of included."""
+    groups = [one for one in thing.__mro__[1:] if issubclass(one, Calls)]
+    return {name: member for one in (thing, *groups) for name, member in vars(one).items()}
 
 
 def _member(name: str, member: Any, doc: str) -> str:

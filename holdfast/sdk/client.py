@@ -12,73 +12,40 @@ from __future__ import annotations
 
 import asyncio
 import os
-import warnings
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from datetime import datetime
 from types import TracebackType
-from typing import Any, Final, Protocol, Self, TypeVar
+from typing import Any, Final, Self
 
 import msgspec
 
 from holdfast.api.types import (
     Approval,
     ApprovalLink,
-    Backfill,
     BulkPage,
-    CallbackDelivery,
-    CallbackDeliveryPage,
-    Diff,
     Explanation,
-    FiredSchedule,
-    FolderReport,
     JournalPage,
-    KeyPage,
-    KeyView,
-    LedgerPage,
     LogPage,
-    MadeKey,
-    NextFires,
-    NodePage,
-    Plan,
-    Release,
-    ReleasePage,
     RerunPreview,
     Resumed,
     Run,
     RunPage,
-    Schedule,
-    SchedulePage,
-    ServicePage,
     Started,
     StepPage,
-    Validation,
-    WhyReport,
-    WorkerPage,
-    Workflow,
-    WorkflowPage,
 )
 from holdfast.arguments import checked
 from holdfast.config import DEFAULT_HOST, DEFAULT_PORT
-from holdfast.errors import InvalidInputs
+from holdfast.sdk.calls import API, Spec, in_path, is_name, sendable, time_word
 from holdfast.sdk.connection import PATIENCE_SECS, TIMEOUT_SECS, Connection
-from holdfast.sdk.reads import Reads, in_path, time_word
+from holdfast.sdk.operations import OperationCalls
+from holdfast.sdk.reads import Reads
+from holdfast.sdk.schedules import ScheduleCalls
+from holdfast.sdk.workflows import WorkflowCalls
 from holdfast.values import TERMINAL
 
-T = TypeVar("T")
-
-API: Final = "/api/v1"
 RESUME: Final = "/workflows/resume"
 DEFAULT_SERVER: Final = f"http://{DEFAULT_HOST}:{DEFAULT_PORT}"
-
-
-class HasData(Protocol):
-    """A WorkflowSpec or a FlowSpec."""
-
-    def to_data(self) -> dict[str, Any]: ...
-
-
-Spec = Mapping[str, Any] | str | HasData
 
 
 class LiveEvent(msgspec.Struct, frozen=True):
@@ -106,7 +73,7 @@ class LiveEvent(msgspec.Struct, frozen=True):
         return str(self.detail.get("kind", ""))
 
 
-class Client(Reads):
+class Client(ScheduleCalls, WorkflowCalls, OperationCalls, Reads):
     """One server. `server` and `key` are those of HOLDFAST_SERVER and HOLDFAST_API_KEY unless given.
 
     `unix:/path/to/holdfast.db.sock` is the process that has that database open, a program with a `Holdfast` in it too; it needs no
@@ -172,7 +139,7 @@ class Client(Reads):
         callback = {"url": final_callback} if isinstance(final_callback, str) else final_callback
         what = "workflow" if isinstance(workflow, str) and is_name(workflow) else "spec"
         body = {
-            what: _plain(workflow),
+            what: sendable(workflow),
             "inputs": inputs,
             "number": number,
             "request_id": request_id,
@@ -402,268 +369,6 @@ class Client(Reads):
         body = {"task_id": task_id, "result": answer}
         said = body if run_id is None else body | {"run_id": run_id}
         return await self._connection.ask("POST", RESUME, Resumed, body=said, request_key="")
-
-    # ------------------------------------------------------------------------------------- final callbacks----
-
-    @checked
-    async def callback_deliveries(self, run_id: str) -> CallbackDeliveryPage:
-        """The final-callback deliveries of a run, and their state."""
-        return await self._get(f"/runs/{in_path(run_id)}/callbacks", CallbackDeliveryPage)
-
-    @checked
-    async def letters(self, run_id: str) -> CallbackDeliveryPage:
-        """Deprecated name of `callback_deliveries`; the next release does not have it."""
-        warnings.warn("use Client.callback_deliveries", DeprecationWarning, stacklevel=2)
-        return await self.callback_deliveries(run_id)
-
-    @checked
-    async def dead_letters(self, *, cursor: str | None = None, limit: int = 100) -> CallbackDeliveryPage:
-        """Final callbacks that could not be delivered, oldest first."""
-        return await self._get("/dead-letters", CallbackDeliveryPage, {"cursor": cursor, "limit": limit})
-
-    @checked
-    async def replay(self, delivery_id: str) -> CallbackDelivery:
-        """Redeliver a dead letter, as if it were new. Raises Refused if it is not dead."""
-        return await self._connection.ask(
-            "POST", f"{API}/dead-letters/{in_path(delivery_id)}/replay", CallbackDelivery
-        )
-
-    @checked
-    async def discard(self, delivery_id: str) -> CallbackDelivery:
-        """Discard a dead letter. It stays with its run, but is no longer listed."""
-        return await self._connection.ask(
-            "DELETE", f"{API}/dead-letters/{in_path(delivery_id)}", CallbackDelivery
-        )
-
-    # ----------------------------------------------------------------------------------------------- schedules
-
-    @checked
-    async def schedules(self, *, cursor: str | None = None, limit: int = 100) -> SchedulePage:
-        """Schedules by id, each with its state and its next fire."""
-        return await self._get("/schedules", SchedulePage, {"cursor": cursor, "limit": limit})
-
-    @checked
-    async def schedule(self, schedule_id: str) -> Schedule:
-        """A schedule with its definition."""
-        return await self._get(f"/schedules/{in_path(schedule_id)}", Schedule)
-
-    @checked
-    async def next_fires(self, schedule_id: str, *, limit: int = 10) -> NextFires:
-        """The next occurrences of a schedule, in its zone and in UTC."""
-        return await self._get(f"/schedules/{in_path(schedule_id)}/next", NextFires, {"limit": limit})
-
-    @checked
-    async def ledger(
-        self, schedule_id: str, *, unfired: bool = False, cursor: str | None = None, limit: int = 100
-    ) -> LedgerPage:
-        """List the occurrences of a schedule with their outcomes, newest first; `unfired` leaves out those that
-        started a run."""
-        query = {"unfired": unfired or None, "cursor": cursor, "limit": limit}
-        return await self._get(f"/schedules/{in_path(schedule_id)}/ledger", LedgerPage, query)
-
-    @checked
-    async def why(self, schedule_id: str, when: str | None = None, *, limit: int = 20) -> WhyReport:
-        """Why a schedule did or did not fire: lately, or at a time or on a day, past or future."""
-        return await self._get(
-            f"/schedules/{in_path(schedule_id)}/why", WhyReport, {"when": when, "limit": limit}
-        )
-
-    @checked
-    async def put_schedule(self, schedule_id: str, definition: Mapping[str, Any] | str | HasData) -> Schedule:
-        """Create or replace a schedule: as data, as YAML text or as a record. An edit keeps how far it has come.
-
-        Raises ManagedByFile if a file, a plugin or a program defines it."""
-        plain = _plain(definition)
-        said = {"yaml": plain} if isinstance(plain, str) else {"body": plain}
-        return await self._connection.ask("PUT", f"{API}/schedules/{in_path(schedule_id)}", Schedule, **said)
-
-    @checked
-    async def delete_schedule(self, schedule_id: str) -> Schedule:
-        """Delete a schedule; returns it as it was. Its runs go on, and its ledger stays."""
-        return await self._connection.ask("DELETE", f"{API}/schedules/{in_path(schedule_id)}", Schedule)
-
-    @checked
-    async def fire_schedule(
-        self, schedule_id: str, payload: Any = None, *, request_id: str | None = None
-    ) -> FiredSchedule:
-        """Fire a schedule now, besides its times. With a `request_id` it fires once however often this is asked."""
-        body = {} if payload is None else {"payload": payload}
-        return await self._post(
-            f"/schedules/{in_path(schedule_id)}/fire", FiredSchedule, body, request_key=request_id
-        )
-
-    @checked
-    async def redeliver(
-        self, schedule_id: str, delivery: str, *, request_id: str | None = None
-    ) -> FiredSchedule:
-        """Start a run for a delivery once more, with the payload that its row of the ledger has kept."""
-        path = f"/schedules/{in_path(schedule_id)}/redeliver"
-        return await self._post(path, FiredSchedule, {"delivery": delivery}, request_key=request_id)
-
-    @checked
-    async def pause_schedule(self, schedule_id: str) -> Schedule:
-        """Pause a schedule: it does not fire until it is resumed, and its ledger shows what it skipped."""
-        return await self._post(f"/schedules/{in_path(schedule_id)}/pause", Schedule, {})
-
-    @checked
-    async def resume_schedule(self, schedule_id: str, *, missed: bool = False) -> Schedule:
-        """Resume a paused schedule; with `missed`, the occurrences of the pause are caught up."""
-        return await self._post(f"/schedules/{in_path(schedule_id)}/resume", Schedule, {"missed": missed})
-
-    @checked
-    async def backfill_schedule(
-        self,
-        schedule_id: str,
-        start: str,
-        end: str,
-        *,
-        max_per_sec: float | None = None,
-        preview: bool = False,
-        request_id: str | None = None,
-    ) -> Backfill:
-        """Start the occurrences from `start` to `end` that have no run; `preview` only lists them.
-
-        Dates and times without an offset are meant in the zone of the schedule."""
-        body: dict[str, Any] = {"from": start, "to": end, "preview": preview}
-        if max_per_sec is not None:
-            body["max_per_sec"] = max_per_sec
-        path = f"/schedules/{in_path(schedule_id)}/backfill"
-        return await self._post(path, Backfill, body, request_key=request_id)
-
-    # ----------------------------------------------------------------------------------------------- workflows
-
-    @checked
-    async def publish(
-        self, definition: Spec, *, number: int | None = None, draft: bool = False, strict: bool = False
-    ) -> Release:
-        """Publish a definition under its name. `draft` only stores it. Its `warnings` name tools that no engine has and services that
-        no worker serves; `strict` refuses such a definition."""
-        query = {"number": number, "draft": draft or None, "strict": strict or None}
-        plain = _plain(definition)
-        said = {"yaml": plain} if isinstance(plain, str) else {"body": plain}
-        return await self._connection.ask("POST", f"{API}/workflows", Release, query=query, **said)
-
-    @checked
-    async def validate(self, definition: Spec) -> Validation:
-        """Check a definition: every problem with its repair, and the plan of a valid one. Nothing is stored."""
-        return await self._post("/validate", Validation, {"spec": _plain(definition)})
-
-    @checked
-    async def plan(self, workflow: Spec, number: int | None = None) -> Plan:
-        """Return what a run of a published workflow or of a definition would do. Nothing is stored or executed."""
-        what = "workflow" if isinstance(workflow, str) and is_name(workflow) else "spec"
-        said = {what: _plain(workflow)} | ({} if number is None else {"number": number})
-        return await self._post("/plan", Plan, said)
-
-    @checked
-    async def workflows(self, *, cursor: str | None = None, limit: int = 100) -> WorkflowPage:
-        """List workflows by name, each with its current release."""
-        return await self._get("/workflows", WorkflowPage, {"cursor": cursor, "limit": limit})
-
-    @checked
-    async def workflow(self, name: str, number: int | None = None) -> Workflow:
-        """Return a workflow with its definition: the published version, or a version by number."""
-        tail = "" if number is None else f"/versions/{number}"
-        return await self._get(f"/workflows/{in_path(name)}{tail}", Workflow)
-
-    @checked
-    async def versions(self, name: str, *, cursor: str | None = None, limit: int = 100) -> ReleasePage:
-        """List the versions of a workflow, newest first."""
-        query = {"cursor": cursor, "limit": limit}
-        return await self._get(f"/workflows/{in_path(name)}/versions", ReleasePage, query)
-
-    @checked
-    async def diff(self, name: str, a: int, b: int) -> Diff:
-        """Return the difference between two versions of a workflow."""
-        return await self._get(f"/workflows/{in_path(name)}/diff", Diff, {"from": a, "to": b})
-
-    @checked
-    async def roll_back(self, name: str, number: int) -> Release:
-        """Make an earlier version of a workflow the current one again."""
-        return await self._post(f"/workflows/{in_path(name)}/rollback", Release, {"number": number})
-
-    @checked
-    async def folder(self, of: str = "flows") -> FolderReport:
-        """The state of the server's folder of workflows, or of `skills`: which files were published, and which have
-        problems."""
-        return await self._get("/folder", FolderReport, {"of": of})
-
-    # ---------------------------------------------------------------------------------------- workers and keys
-
-    @checked
-    async def workers(
-        self, *, service: str | None = None, cursor: str | None = None, limit: int = 100
-    ) -> WorkerPage:
-        """List the live workers, or those that serve one service."""
-        return await self._get("/workers", WorkerPage, {"service": service, "cursor": cursor, "limit": limit})
-
-    @checked
-    async def services(self, *, cursor: str | None = None, limit: int = 100) -> ServicePage:
-        """List the services: how many workers each has, how much work waits for one, and since when."""
-        return await self._get("/services", ServicePage, {"cursor": cursor, "limit": limit})
-
-    @checked
-    async def nodes(self) -> NodePage:
-        """The engine processes of the server, each with its address, version, runs and state."""
-        return await self._get("/nodes", NodePage, {})
-
-    @checked
-    async def create_key(
-        self,
-        name: str,
-        scopes: Sequence[str],
-        *,
-        services: Sequence[str] = (),
-        tenant: str | None = None,
-        expires_in_secs: int | None = None,
-    ) -> MadeKey:
-        """Create a key. It is shown only once. This request is not retried, because a repetition would create another key."""
-        body = {"name": name, "scopes": list(scopes), "services": list(services)}
-        more = {"tenant": tenant, "expires_in_secs": expires_in_secs}
-        said = body | {name: value for name, value in more.items() if value is not None}
-        return await self._connection.ask("POST", f"{API}/keys", MadeKey, body=said, is_repeatable=False)
-
-    @checked
-    async def keys(
-        self, *, tenant: str | None = None, cursor: str | None = None, limit: int = 100
-    ) -> KeyPage:
-        """List keys, including revoked ones, without their secret text."""
-        return await self._get("/keys", KeyPage, {"tenant": tenant, "cursor": cursor, "limit": limit})
-
-    @checked
-    async def revoke_key(self, key_id: str, *, tenant: str | None = None) -> KeyView:
-        """Revoke a key; it is refused from now on."""
-        return await self._connection.ask(
-            "DELETE", f"{API}/keys/{in_path(key_id)}", KeyView, query={"tenant": tenant}
-        )
-
-    # -------------------------------------------------------------------------------------------------- asking
-
-    async def _get(self, path: str, answer: type[T], query: Mapping[str, Any] | None = None) -> T:
-        return await self._connection.ask("GET", API + path, answer, query=query)
-
-    async def _post(
-        self,
-        path: str,
-        answer: type[T],
-        body: Any,
-        *,
-        request_key: str | None = None,
-    ) -> T:
-        return await self._connection.ask("POST", API + path, answer, body=body, request_key=request_key)
-
-
-def is_name(text: str) -> bool:
-    """Return whether a text is the name of a workflow rather than a definition. A one-line definition has a colon, or is a mapping in braces."""
-    return not ("\n" in text or ": " in text or text.endswith(":") or text.lstrip().startswith("{"))
-
-
-def _plain(spec: Spec) -> Mapping[str, Any] | str:
-    if isinstance(spec, str | Mapping):
-        return spec
-    if not hasattr(spec, "to_data"):
-        raise InvalidInputs(f"a workflow is a name, YAML text, data or a record, not {type(spec).__name__}")
-    return spec.to_data()
 
 
 def _listed(words: str | Sequence[str] | None) -> list[str]:

@@ -3,11 +3,9 @@
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Coroutine, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, TypeVar
-from urllib.parse import quote
+from typing import Any
 
 from holdfast.api.types import (
     Counts,
@@ -21,24 +19,10 @@ from holdfast.api.types import (
     WorkflowVersion,
 )
 from holdfast.arguments import checked
-
-T = TypeVar("T")
-
-
-def in_path(part: str) -> str:
-    """A name as it stands in a URL."""
-    return quote(part, safe="")
+from holdfast.sdk.calls import Calls, SyncCalls, in_path, time_word
 
 
-def time_word(at: datetime | str | None) -> str | None:
-    """A time as it stands in a query."""
-    return at.isoformat() if isinstance(at, datetime) else at
-
-
-class Reads:
-    @abstractmethod
-    async def _get(self, path: str, answer: type[T], query: Mapping[str, Any] | None = None) -> T: ...
-
+class Reads(Calls):
     async def me(self) -> Me:
         """Return who the caller is for the server: tenant, key and scopes."""
         return await self._get("/me", Me)
@@ -126,11 +110,8 @@ class Reads:
         return await self._get(f"/schema/{in_path(notation)}", dict[str, Any])
 
 
-class SyncReads:
+class SyncReads(SyncCalls):
     _client: Reads
-
-    @abstractmethod
-    def _do(self, call: Coroutine[Any, Any, T]) -> T: ...
 
     def me(self) -> Me:
         return self._do(self._client.me())

@@ -8,7 +8,6 @@ with SyncClient() as client:
 from __future__ import annotations
 
 import asyncio
-import warnings
 from collections.abc import Coroutine, Iterator, Mapping, Sequence
 from datetime import datetime
 from types import TracebackType
@@ -17,49 +16,32 @@ from typing import Any, Self, TypeVar
 from holdfast.api.types import (
     Approval,
     ApprovalLink,
-    Backfill,
     BulkPage,
-    CallbackDelivery,
-    CallbackDeliveryPage,
-    Diff,
     Explanation,
-    FiredSchedule,
-    FolderReport,
     JournalPage,
-    KeyPage,
-    KeyView,
-    LedgerPage,
     LogPage,
-    MadeKey,
-    NextFires,
-    NodePage,
-    Plan,
-    Release,
-    ReleasePage,
     RerunPreview,
     Resumed,
     Run,
     RunPage,
-    Schedule,
-    SchedulePage,
-    ServicePage,
     Started,
     StepPage,
-    Validation,
-    WhyReport,
-    WorkerPage,
-    Workflow,
-    WorkflowPage,
 )
-from holdfast.sdk.client import Client, HasData, LiveEvent, Spec
+from holdfast.sdk.calls import Spec
+from holdfast.sdk.client import Client, LiveEvent
 from holdfast.sdk.connection import PATIENCE_SECS, TIMEOUT_SECS
+from holdfast.sdk.operations import SyncOperationCalls
 from holdfast.sdk.reads import SyncReads
+from holdfast.sdk.schedules import SyncScheduleCalls
+from holdfast.sdk.workflows import SyncWorkflowCalls
 
 T = TypeVar("T")
 
 
-class SyncClient(SyncReads):
+class SyncClient(SyncScheduleCalls, SyncWorkflowCalls, SyncOperationCalls, SyncReads):
     """`Client` without an event loop of your own. Inside a running loop, use `Client`."""
+
+    _client: Client
 
     def __init__(
         self,
@@ -69,7 +51,7 @@ class SyncClient(SyncReads):
         timeout: float = TIMEOUT_SECS,
         patience: float = PATIENCE_SECS,
     ) -> None:
-        self._client: Client = Client(server, key, timeout=timeout, patience=patience)
+        self._client = Client(server, key, timeout=timeout, patience=patience)
         self._runner = asyncio.Runner()
 
     def __enter__(self) -> Self:
@@ -295,142 +277,3 @@ class SyncClient(SyncReads):
 
     def resume(self, task_id: str, answer: Any, *, run_id: str | None = None) -> Resumed:
         return self._do(self._client.resume(task_id, answer, run_id=run_id))
-
-    # ------------------------------------------------------------------------------------- final callbacks----
-
-    def callback_deliveries(self, run_id: str) -> CallbackDeliveryPage:
-        return self._do(self._client.callback_deliveries(run_id))
-
-    def letters(self, run_id: str) -> CallbackDeliveryPage:
-        """Deprecated name of `callback_deliveries`; the next release does not have it."""
-        warnings.warn("use callback_deliveries", DeprecationWarning, stacklevel=2)
-        return self.callback_deliveries(run_id)
-
-    def dead_letters(self, *, cursor: str | None = None, limit: int = 100) -> CallbackDeliveryPage:
-        return self._do(self._client.dead_letters(cursor=cursor, limit=limit))
-
-    def replay(self, delivery_id: str) -> CallbackDelivery:
-        return self._do(self._client.replay(delivery_id))
-
-    def discard(self, delivery_id: str) -> CallbackDelivery:
-        return self._do(self._client.discard(delivery_id))
-
-    # ----------------------------------------------------------------------------------------------- schedules
-
-    def schedules(self, *, cursor: str | None = None, limit: int = 100) -> SchedulePage:
-        return self._do(self._client.schedules(cursor=cursor, limit=limit))
-
-    def schedule(self, schedule_id: str) -> Schedule:
-        return self._do(self._client.schedule(schedule_id))
-
-    def next_fires(self, schedule_id: str, *, limit: int = 10) -> NextFires:
-        return self._do(self._client.next_fires(schedule_id, limit=limit))
-
-    def ledger(
-        self, schedule_id: str, *, unfired: bool = False, cursor: str | None = None, limit: int = 100
-    ) -> LedgerPage:
-        return self._do(self._client.ledger(schedule_id, unfired=unfired, cursor=cursor, limit=limit))
-
-    def why(self, schedule_id: str, when: str | None = None, *, limit: int = 20) -> WhyReport:
-        return self._do(self._client.why(schedule_id, when, limit=limit))
-
-    def put_schedule(self, schedule_id: str, definition: Mapping[str, Any] | str | HasData) -> Schedule:
-        return self._do(self._client.put_schedule(schedule_id, definition))
-
-    def delete_schedule(self, schedule_id: str) -> Schedule:
-        return self._do(self._client.delete_schedule(schedule_id))
-
-    def fire_schedule(
-        self, schedule_id: str, payload: Any = None, *, request_id: str | None = None
-    ) -> FiredSchedule:
-        return self._do(self._client.fire_schedule(schedule_id, payload, request_id=request_id))
-
-    def redeliver(self, schedule_id: str, delivery: str, *, request_id: str | None = None) -> FiredSchedule:
-        return self._do(self._client.redeliver(schedule_id, delivery, request_id=request_id))
-
-    def pause_schedule(self, schedule_id: str) -> Schedule:
-        return self._do(self._client.pause_schedule(schedule_id))
-
-    def resume_schedule(self, schedule_id: str, *, missed: bool = False) -> Schedule:
-        return self._do(self._client.resume_schedule(schedule_id, missed=missed))
-
-    def backfill_schedule(
-        self,
-        schedule_id: str,
-        start: str,
-        end: str,
-        *,
-        max_per_sec: float | None = None,
-        preview: bool = False,
-        request_id: str | None = None,
-    ) -> Backfill:
-        return self._do(
-            self._client.backfill_schedule(
-                schedule_id, start, end, max_per_sec=max_per_sec, preview=preview, request_id=request_id
-            )
-        )
-
-    # ----------------------------------------------------------------------------------------------- workflows
-
-    def publish(
-        self, definition: Spec, *, number: int | None = None, draft: bool = False, strict: bool = False
-    ) -> Release:
-        return self._do(self._client.publish(definition, number=number, draft=draft, strict=strict))
-
-    def validate(self, definition: Spec) -> Validation:
-        return self._do(self._client.validate(definition))
-
-    def plan(self, workflow: Spec, number: int | None = None) -> Plan:
-        return self._do(self._client.plan(workflow, number))
-
-    def nodes(self) -> NodePage:
-        return self._do(self._client.nodes())
-
-    def workflows(self, *, cursor: str | None = None, limit: int = 100) -> WorkflowPage:
-        return self._do(self._client.workflows(cursor=cursor, limit=limit))
-
-    def workflow(self, name: str, number: int | None = None) -> Workflow:
-        return self._do(self._client.workflow(name, number))
-
-    def versions(self, name: str, *, cursor: str | None = None, limit: int = 100) -> ReleasePage:
-        return self._do(self._client.versions(name, cursor=cursor, limit=limit))
-
-    def diff(self, name: str, a: int, b: int) -> Diff:
-        return self._do(self._client.diff(name, a, b))
-
-    def roll_back(self, name: str, number: int) -> Release:
-        return self._do(self._client.roll_back(name, number))
-
-    def folder(self, of: str = "flows") -> FolderReport:
-        return self._do(self._client.folder(of))
-
-    # ---------------------------------------------------------------------------------------- workers and keys
-
-    def workers(
-        self, *, service: str | None = None, cursor: str | None = None, limit: int = 100
-    ) -> WorkerPage:
-        return self._do(self._client.workers(service=service, cursor=cursor, limit=limit))
-
-    def services(self, *, cursor: str | None = None, limit: int = 100) -> ServicePage:
-        return self._do(self._client.services(cursor=cursor, limit=limit))
-
-    def create_key(
-        self,
-        name: str,
-        scopes: Sequence[str],
-        *,
-        services: Sequence[str] = (),
-        tenant: str | None = None,
-        expires_in_secs: int | None = None,
-    ) -> MadeKey:
-        return self._do(
-            self._client.create_key(
-                name, scopes, services=services, tenant=tenant, expires_in_secs=expires_in_secs
-            )
-        )
-
-    def keys(self, *, tenant: str | None = None, cursor: str | None = None, limit: int = 100) -> KeyPage:
-        return self._do(self._client.keys(tenant=tenant, cursor=cursor, limit=limit))
-
-    def revoke_key(self, key_id: str, *, tenant: str | None = None) -> KeyView:
-        return self._do(self._client.revoke_key(key_id, tenant=tenant))

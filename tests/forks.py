@@ -31,6 +31,7 @@ import threading
 import time
 import warnings
 from collections.abc import Iterable
+from contextlib import suppress
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -57,17 +58,19 @@ class Program:
         env: dict[str, str],
         deaf_to: signal.Signals | None = None,
         log: Path | None = None,
+        terminal: int | None = None,
     ) -> None:
-        """With a log, all that it writes goes there instead of into pipes."""
+        """With a log, all that it writes goes there instead of into pipes; with a terminal, that is its own."""
         self.args = [module, *args]
         self.returncode: int | None = None
         out, out_end = os.pipe() if log is None else _file(log)
         err, err_end = os.pipe() if log is None else _file(log)
         self._status, status_end = os.pipe()
-        request = {"args": self.args, "cwd": str(cwd), "env": env, "deaf_to": deaf_to, "files": [1, 2]}
-        ends = [out_end, err_end, status_end]
-        socket.send_fds(_forking().requests, [json.dumps(request).encode()], ends)
-        for end in ends:
+        files = [1, 2] if terminal is None else [0]
+        request = {"args": self.args, "cwd": str(cwd), "env": env, "deaf_to": deaf_to, "files": files}
+        theirs = [out_end, err_end] if terminal is None else [terminal]
+        socket.send_fds(_forking().requests, [json.dumps(request).encode()], [*theirs, status_end])
+        for end in (out_end, err_end, status_end):
             os.close(end)
         self.stdout: IO[str] = os.fdopen(out, encoding="utf-8")
         self.stderr: IO[str] = os.fdopen(err, encoding="utf-8")
@@ -274,12 +277,14 @@ def _become(request: dict[str, Any]) -> None:
     os.chdir(request["cwd"])
     os.environ.clear()
     os.environ.update(request["env"])
+    if request["files"] == [0]:
+        os.login_tty(0)
     signal.signal(signal.SIGINT, signal.default_int_handler)
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, signal.SIG_DFL)
     if request["deaf_to"] is not None:
         signal.signal(request["deaf_to"], signal.SIG_IGN)
-    sys.stdout = os.fdopen(1, "w", encoding="utf-8", closefd=False)
+    sys.stdout = os.fdopen(1, "w", encoding="utf-8", buffering=1 if os.isatty(1) else -1, closefd=False)
     sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", buffering=1, closefd=False)
     ahead = [path for path in request["env"].get("PYTHONPATH", "").split(os.pathsep) if path]
     if request["env"].get("PYTHONWARNINGS") == "error":
@@ -302,8 +307,9 @@ def _leave(code: int) -> NoReturn:
     """End as an interpreter does, but leave the modules standing: to take them down copies every page that forks share."""
     threading._shutdown()  # type: ignore[attr-defined]  # waits for threads
     atexit._run_exitfuncs()
-    sys.stdout.flush()
-    sys.stderr.flush()
+    with suppress(OSError):  # a terminal that was closed
+        sys.stdout.flush()
+        sys.stderr.flush()
     os._exit(code)
 
 

@@ -89,7 +89,7 @@ class Cli:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.started: list[Program | subprocess.Popen[bytes]] = []
+        self.started: list[Program] = []
         self.write("tools.py", TOOLS)
 
     def write(self, name: str, text: str) -> Path:

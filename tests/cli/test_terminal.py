@@ -8,34 +8,23 @@ import os
 import pty
 import re
 import signal
-import subprocess
-import sys
 from collections.abc import Callable
 
 import pytest
 
 from holdfast import SyncClient
-from tests.cli.conftest import HOLDFAST, Cli
+from tests.cli.conftest import Cli
+from tests.forks import Program
 
 HIDE_CURSOR = "\x1b[?25l"
 CONTROLS = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 
 
-# Makes the terminal the command's own, so that it hears when the window is closed; and hears it, also under nohup.
-LOGIN = """
-import os, signal, sys
-os.login_tty(0)
-signal.signal(signal.SIGHUP, signal.SIG_DFL)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-
-
-def started(cli: Cli, *args: str) -> tuple[subprocess.Popen[bytes], int]:
+def started(cli: Cli, *args: str) -> tuple[Program, int]:
     """The command on a terminal of its own, and our end of that."""
     ours, theirs = pty.openpty()
     env = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "120", "LINES": "40"}
-    command = [sys.executable, "-c", LOGIN, str(HOLDFAST), *args]
-    process = subprocess.Popen(command, cwd=cli.folder, env=env, stdout=theirs, stderr=theirs, stdin=theirs)
+    process = Program("holdfast", args, cwd=cli.folder, env=env, terminal=theirs)
     cli.started.append(process)
     os.close(theirs)
     return process, ours

@@ -7,6 +7,7 @@ given a request whose body was read; does not know the protocol beyond the shape
 from __future__ import annotations
 
 import asyncio
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from holdfast.mcp.server import McpServer
 
 PATH: Final = "/mcp"
+MODULE: Final = "holdfast.mcp.server"
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 INTERNAL_ERROR: Final = -32603
@@ -139,8 +141,10 @@ class Mount:
         try:
             try:
                 # It takes a second, in which other requests must be answered.
-                module = await in_thread(import_module, "holdfast.mcp.server")
-                collector.exclude_loaded()
+                is_first = MODULE not in sys.modules
+                module = await in_thread(import_module, MODULE)
+                if is_first:
+                    collector.exclude_loaded()
             except ModuleNotFoundError as error:
                 raise NotInstalled(
                     f"MCP needs an extra: pip install 'holdfast-engine[mcp]' ({error.name})"

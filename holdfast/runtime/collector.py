@@ -19,7 +19,8 @@ THRESHOLD: Final = (50_000, 20, 20)
 def tune() -> None:
     """Exclude the objects that are loaded now from collections, and collect less often. Thresholds set by the user
     are kept."""
-    gc.freeze()
+    if not gc.get_freeze_count():  # a second engine would keep the garbage of the first for ever
+        gc.freeze()
     if _is_of_python(gc.get_threshold()):
         gc.set_threshold(*THRESHOLD)
 

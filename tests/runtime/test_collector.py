@@ -57,3 +57,12 @@ async def test_an_embedded_engine_tunes_the_collector_if_it_is_asked_to(tmp_path
     async with Holdfast(str(tmp_path / "h.db"), tune_gc=True):
         assert gc.get_threshold() == THRESHOLD
         assert gc.get_freeze_count() > 0
+
+
+@pytest.mark.anyio
+async def test_a_second_engine_does_not_keep_what_the_first_left(tmp_path: Path) -> None:
+    gc.unfreeze()
+    async with Holdfast(str(tmp_path / "h.db"), tune_gc=True):
+        frozen = gc.get_freeze_count()
+    async with Holdfast(str(tmp_path / "h.db"), tune_gc=True):
+        assert gc.get_freeze_count() <= frozen

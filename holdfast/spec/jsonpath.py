@@ -44,7 +44,7 @@ from jsonpath_rfc9535.selectors import (
 )
 
 from holdfast.spec.aliased import Aliased
-from holdfast.spec.work import CHARS_OF_A_UNIT, Work, is_same
+from holdfast.spec.work import CHARS_OF_A_UNIT, COMPARED, Work, is_same
 
 
 class NotAPath(ValueError):
@@ -146,7 +146,7 @@ Test = Callable[[Any, _Evaluation], Any]  # tests one value
 
 # Their cost relative to a value that is only passed on, as measured.
 VISIT: Final = 2  # a selector applied to one value
-TEST: Final = 3  # a filter asked of one value
+TEST: Final = 4  # a filter asked of one value
 
 _NOTHING: Final = object()  # the value of a query without a result: equal only to itself
 
@@ -166,6 +166,8 @@ def _selection(query: JSONPathQuery) -> Select:
 
     def select(values: list[Any], evaluation: _Evaluation) -> list[Any]:
         for step in steps:
+            if not values:
+                break  # the rest would find nothing, and nothing is spent on it
             values = step(values, evaluation)
         return values
 
@@ -231,8 +233,7 @@ def _test(expression: Expression) -> Test:
         case FilterExpression(expression=inner):
             return _test(inner)
         case PrefixExpression(right=right):
-            refused = _test(right)
-            return lambda value, at: not refused(value, at)
+            return _negation(_test(right))
         case LogicalExpression(left=left, operator=operator, right=right):
             return _logical(_test(left), _test(right), is_both=operator == "&&")
         case ComparisonExpression(left=left, operator=operator, right=right):
@@ -251,6 +252,14 @@ def _logical(first: Test, second: Test, *, is_both: bool) -> Test:
         at.work.spend(VISIT)
         decided = first(value, at)
         return second(value, at) if bool(decided) is is_both else decided
+
+    return holds
+
+
+def _negation(refused: Test) -> Test:
+    def holds(value: Any, at: _Evaluation) -> bool:
+        at.work.spend(1)
+        return not refused(value, at)
 
     return holds
 
@@ -294,6 +303,7 @@ def _function(name: str, argument: Expression) -> Test:
         return operand
 
     def length(value: Any, at: _Evaluation) -> Any:
+        at.work.spend(1)
         measured = operand(value, at)
         return len(measured) if isinstance(measured, str | list | dict) else _NOTHING
 
@@ -308,7 +318,7 @@ def _comparison(left: Test, operator: str, right: Test) -> Test:
         one, other = left(value, at), right(value, at)
         if turned:
             one, other = other, one
-        at.work.spend(1)
+        at.work.spend(COMPARED)
         if or_equal and is_same(one, other, at.work):
             return True
         return _is_less(one, other, at.work)

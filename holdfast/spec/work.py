@@ -13,6 +13,7 @@ from holdfast.jsontext import count_commas
 from holdfast.values import decode
 
 # One unit is one value visited; comparing its contents costs more. The maximum takes at most about 0.1 s.
+COMPARED: Final = 3  # two values compared, without their members
 CHARS_OF_A_UNIT: Final = 1_000  # characters compared or searched for one unit of work
 READ_OF_A_UNIT: Final = 128  # bytes of JSON decoded for one unit,
 MEMBERS_READ_OF_A_UNIT: Final = 3  # and members of it decoded for one unit
@@ -88,7 +89,7 @@ def is_same(left: Any, right: Any, work: Work) -> bool:
             pairs.pop()
             continue
         one, other = pair
-        work.spend(1)
+        work.spend(COMPARED)
         if isinstance(one, list) and isinstance(other, list):
             if len(one) != len(other):
                 return False

@@ -188,7 +188,9 @@ class Calls:
     def _next(self, job: Job, tried: set[str]) -> Worker | None:
         """The next worker: the same as in the previous attempt, otherwise by load or in order. Evaluated before each
         call."""
-        left = [w for w in self._registry.able(job.tenant, job.service, "http") if w.id not in tried]
+        # After a restart, a call that cannot wait for a heartbeat is better made than failed.
+        able = self._registry.able(job.tenant, job.service, "http", even_if_awaited=not job.waits)
+        left = [worker for worker in able if worker.id not in tried]
         if not left:
             return None
         if job.attempt > 1 and not tried:

@@ -1,7 +1,8 @@
 """The registered workers: their addresses and services, their load, and whether they are alive.
 
 Knows workers, not what they are asked to do. A worker that sent no heartbeat for the time to live is stale: it is not
-listed, chosen or called. After a restart of the engine, workers that were alive get the full time to live again.
+listed, chosen or called. After a restart of the engine, the same holds for all workers until they are heard from; those that
+were alive before keep their names and leases for the time to live, and are called where a call would otherwise fail at once.
 """
 
 from __future__ import annotations
@@ -60,11 +61,13 @@ class WorkerRegistry:
         self.when_here: list[Callable[[Worker], None]] = []
 
     def open(self, rows: list[WorkerRow]) -> None:
-        """Load the stored workers. One that was online has the time to live to send a heartbeat; one that was offline
-        stays offline, and gets no work, until it does."""
+        """Load the stored workers. They are offline until they send a heartbeat; one that was online has the time to live
+        for it, and may go on with the jobs that it has."""
         now = self._clock.monotonic()
         for row in rows:
-            self._put(Worker(row, now if row.status == "online" else now - self.ttl_secs))
+            worker = self._put(Worker(row, now if row.status == "online" else now - self.ttl_secs))
+            # where nodes share the database, another one may hear from it all the time
+            worker.is_awaited = worker.is_online and self._read_rows is None
             self._places = max(self._places, row.place)
             self._stored.add((row.tenant, row.id))
 
@@ -204,8 +207,8 @@ class WorkerRegistry:
 
     def hear(self, worker: Worker) -> None:
         worker.heard, worker.heard_at = self._clock.monotonic(), self._clock.now()
-        was_away = worker.is_unreached or not worker.is_online
-        worker.is_unreached = False
+        was_away = worker.is_unreached or worker.is_awaited or not worker.is_online
+        worker.is_unreached = worker.is_awaited = False
         if not worker.is_online:
             worker.is_online = True
             self._writes.batch.workers.append(worker.row())
@@ -230,7 +233,7 @@ class WorkerRegistry:
 
     def online(self) -> int:
         """How many are alive, of all tenants."""
-        return sum(not self._is_stale(worker) for worker in self._all())
+        return sum(not worker.is_awaited and not self._is_stale(worker) for worker in self._all())
 
     def worker(self, tenant: str, worker_id: str, key_id: str | None = None) -> Worker:
         """The worker with that id; with a key, only if it registered with that key."""
@@ -249,7 +252,11 @@ class WorkerRegistry:
         else:
             some = self._tenants.get(tenant, {})
         since = self._clock.monotonic() - (self.ttl_secs if ttl_secs is None else ttl_secs)
-        return [worker.view() for worker in some.values() if worker.heard > since]
+        return [
+            worker.view()
+            for worker in some.values()
+            if worker.heard - (self.ttl_secs if worker.is_awaited else 0) > since
+        ]
 
     def allocate(self, tenant: str, service: str) -> WorkerView | None:
         """The worker with the lowest load."""
@@ -260,7 +267,12 @@ class WorkerRegistry:
         """Whether a live worker, push or pull, offers this service."""
         since = self._clock.monotonic() - self.ttl_secs
         serving = self._serving.get((tenant, service), {}).values()
-        return any(worker.heard > since and not worker.is_unreached for worker in serving)
+        return any(
+            worker.heard > since
+            and not worker.is_unreached
+            and not (worker.is_awaited and worker.kind == "http")
+            for worker in serving
+        )
 
     def unserved_since(self, tenant: str, service: str) -> Millis | None:
         """Since when a service has no live worker: when one was last heard from. None if none is remembered."""
@@ -273,13 +285,17 @@ class WorkerRegistry:
         """The services of the registered workers, each with the number of those that are alive."""
         since = self._clock.monotonic() - self.ttl_secs
         return {
-            service: sum(worker.heard > since and not worker.is_unreached for worker in serving.values())
+            service: sum(
+                worker.heard > since and not worker.is_unreached and not worker.is_awaited
+                for worker in serving.values()
+            )
             for (owner, service), serving in self._serving.items()
             if owner == tenant
         }
 
-    def able(self, tenant: str, service: str, kind: Kind) -> list[Worker]:
-        """The live workers of a service, in the order of registration."""
+    def able(self, tenant: str, service: str, kind: Kind, *, even_if_awaited: bool = False) -> list[Worker]:
+        """The live workers of a service, in the order of registration. A job that a pull worker can fetch goes to one that is
+        heard from in any case."""
         serving = self._serving.get((tenant, service))
         if not serving:
             return []
@@ -287,7 +303,10 @@ class WorkerRegistry:
         return [
             worker
             for worker in serving.values()
-            if worker.heard > since and worker.kind == kind and not worker.is_unreached
+            if worker.heard > since
+            and worker.kind == kind
+            and not worker.is_unreached
+            and (not worker.is_awaited or kind == "pull" or even_if_awaited)
         ]
 
     # -------------------------------------------------------------------------------------------------- inside

@@ -45,7 +45,7 @@ class Worker:
     """One worker. `heard` is the monotonic time of its last heartbeat or request."""
 
     __slots__ = (
-        "address", "beside", "called_back", "heads", "heard", "heard_at", "id", "in_flight", "is_gone", "is_online", "is_unreached", "key_id", "kind",
+        "address", "beside", "called_back", "heads", "heard", "heard_at", "id", "in_flight", "is_awaited", "is_gone", "is_online", "is_unreached", "key_id", "kind",
         "limits", "load", "name", "place", "services", "tenant", "written",
     )  # fmt: skip
 
@@ -58,6 +58,7 @@ class Worker:
         self.name = (row.id, row.url)
         self.written = heard  # when its row last said that it was heard, where other nodes read it
         self.is_online = row.status == "online"
+        self.is_awaited = False  # it was online before a restart, and was not heard from since
         self.is_gone = False  # it was removed from the registry
         self.is_unreached = False  # a call did not reach it, and it was not heard from since
         self.load = 0  # as reported by the worker
@@ -92,7 +93,9 @@ class Worker:
         )
 
     def view(self) -> WorkerView:
-        status: Literal["online", "offline"] = "online" if self.is_online else "offline"
+        status: Literal["online", "offline"] = (
+            "online" if self.is_online and not self.is_awaited else "offline"
+        )
         called_back = tuple(name for name in self.services if name in self.called_back)
         return WorkerView(
             self.id,
@@ -112,7 +115,7 @@ class Worker:
         self.key_id, self.called_back = said.key_id, said.called_back
         self.kind, self.services, self.address, self.name = said.kind, said.services, said.address, said.name
         self.heard, self.heard_at, self.is_online, self.heads = said.heard, said.heard_at, True, {}
-        self.is_unreached = False
+        self.is_unreached = self.is_awaited = False
         self.says(0)
 
     def close(self) -> None:

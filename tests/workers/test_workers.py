@@ -402,23 +402,53 @@ async def test_a_retry_prefers_the_worker_that_had_the_step(tmp_path: Path) -> N
 # ------------------------------------------------------------------------------------------------------- the roster
 
 
+@pytest.mark.parametrize("is_killed", [False, True])
 @by_hand
-async def test_a_worker_that_was_silent_before_a_restart_is_offline_until_it_is_heard(tmp_path: Path) -> None:
+async def test_workers_are_offline_after_a_restart_until_they_are_heard(
+    tmp_path: Path, is_killed: bool
+) -> None:
     async with opened(tmp_path, [], clock()) as engine:
         await engine.workers.register(T, "silent", "http://127.0.0.1:1", ["s"])
         await clock().advance(20)
         await engine.workers.register(T, "heard", "http://127.0.0.1:2", ["s"])
+        if is_killed:
+            engine.crash()
     async with opened(tmp_path, [], clock()) as engine:
         workers = engine.workers
-        assert [view.id for view in workers.list(T, "s")] == ["heard"]
+        assert (workers.list(T, "s"), workers.allocate(T, "s"), workers.registry.online()) == ([], None, 0)
         assert {view.id: view.status for view in workers.list(T, ttl=3600)} == {
             "silent": "offline",
+            "heard": "offline",
+        }
+        workers.heartbeat(T, "silent")
+        assert [view.id for view in workers.list(T, "s")] == ["silent"]
+        workers.heartbeat(T, "heard")
+        assert {view.id: view.status for view in workers.list(T, "s")} == {
+            "silent": "online",
             "heard": "online",
         }
-        chosen = workers.allocate(T, "s")
-        assert chosen is not None and chosen.id == "heard"
-        workers.heartbeat(T, "silent")
-        assert [view.id for view in workers.list(T, "s")] == ["silent", "heard"]
+
+
+async def test_a_worker_gets_no_job_after_a_restart_until_it_is_heard(tmp_path: Path) -> None:
+    async with served(DONE) as worker:
+        async with opened(tmp_path, [], SystemClock()) as engine:
+            await register(engine, worker)
+            engine.crash()
+        async with opened(tmp_path, [], SystemClock()) as engine:
+            run = await engine.begin(step())
+            await settled()
+            assert ((await engine.runs.row_of(run.id)).status, worker.asked) == ("waiting", [])
+            engine.workers.heartbeat(T, "w1")
+            assert await run.result(timeout=120) == {"a": {"n": 1}}
+
+
+async def test_a_call_that_would_fail_at_once_is_made_before_its_worker_is_heard(tmp_path: Path) -> None:
+    async with served(DONE) as worker:
+        async with opened(tmp_path, [], SystemClock()) as engine:
+            await register(engine, worker)
+            engine.crash()
+        async with opened(tmp_path, [], SystemClock()) as engine:
+            assert (await done_by(engine, step(on_no_worker="fail")))[0] == {"a": {"n": 1}}
 
 
 @by_hand
@@ -444,19 +474,15 @@ async def test_a_worker_that_is_silent_for_its_time_is_not_there(tmp_path: Path)
 
 
 @by_hand
-async def test_workers_that_were_online_before_a_restart_have_their_time_anew(tmp_path: Path) -> None:
+async def test_the_name_of_a_worker_stays_its_keys_own_over_a_restart(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        for name in ("b", "a", "c"):
-            await engine.workers.register(T, name, "http://127.0.0.1:1", ["s"])
-        await clock().advance(10)
-        engine.workers.heartbeat(T, "a")
-        engine.workers.heartbeat(T, "c")
-        await clock().advance(10)
+        await engine.workers.register(T, "w", "http://127.0.0.1:1", ["s"], key_id="one")
         engine.crash()
     async with opened(tmp_path, [], clock()) as engine:
-        assert [view.id for view in engine.workers.list(T)] == ["a", "c"]
+        with pytest.raises(Forbidden):
+            await engine.workers.register(T, "w", "http://127.0.0.1:2", ["s"], key_id="other")
         await clock().advance(16)
-        assert engine.workers.list(T) == []
+        await engine.workers.register(T, "w", "http://127.0.0.1:2", ["s"], key_id="other")
 
 
 @by_hand

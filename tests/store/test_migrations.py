@@ -178,3 +178,9 @@ async def test_the_next_release_of_a_workflow_of_an_older_file_is_the_second(eng
     await hf.publish(SPEC.replace("first", "other"))
     engine.close()
     assert read(engine.file, "SELECT number, status FROM release") == [(1, "published"), (2, "published")]
+
+
+@pytest.mark.parametrize("dialect", ["sqlite", "postgres"])
+def test_migrations_are_numbered_without_a_gap_and_once(dialect: str) -> None:
+    numbers = [number for number, _ in migrations(dialect)]
+    assert numbers == list(range(1, len(numbers) + 1))

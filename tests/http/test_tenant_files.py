@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -17,11 +15,10 @@ from holdfast.config import Settings, load
 from holdfast.http.serve import serving
 from holdfast.store.roots import RootRefused
 from holdfast.tools.registry import Registry
+from tests import forks
 from tests.http.conftest import Asker, Holds
 
 pytestmark = pytest.mark.anyio
-
-HOLDFAST = Path(sys.executable).with_name("holdfast")
 
 
 @tool
@@ -175,12 +172,8 @@ async def test_a_root_that_holds_the_servers_files_is_refused_when_it_starts(
 
 def test_the_command_refuses_such_a_root_and_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "hello.yaml").write_text("{name: n, steps: [{id: s, tool: echo}]}")
-    found = subprocess.run(
-        [HOLDFAST, "run", "hello.yaml", "--artefact-root", "."],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
+    found = forks.run(
+        "holdfast", ["run", "hello.yaml", "--artefact-root", "."], cwd=tmp_path, env=dict(os.environ)
     )
     assert found.returncode == 2
     assert "artefact_roots" in found.stderr and "list a folder that has only files" in found.stderr
@@ -197,14 +190,7 @@ def test_a_folder_is_listed_by_flag_environment_and_file(tmp_path: Path, way: st
         (tmp_path / "holdfast.toml").write_text('artefact_roots = ["out"]')
     flags = ["--artefact-root", "out"] if way == "flag" else []
     given = {"HOLDFAST_ARTEFACT_ROOTS": "out"} if way == "environment" else {}
-    found = subprocess.run(
-        [HOLDFAST, "run", "f.yaml", *flags],
-        cwd=tmp_path,
-        env={**os.environ, **given},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    found = forks.run("holdfast", ["run", "f.yaml", *flags], cwd=tmp_path, env={**os.environ, **given})
     assert found.returncode == 0, found.stderr
     assert "artefact://sha256/" in found.stdout
 

@@ -37,9 +37,9 @@ from holdfast.store.schedule_records import Firing, LedgerEntry, NewCursor, Sche
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry
 from holdfast.values import Millis
+from tests import forks
 
 BOOTSTRAP = "bootstrap-key-of-this-test"
-HOLDFAST = Path(sys.executable).with_name("holdfast")
 WORKER = Path(__file__).with_name("push_worker.py")
 EVERY = with_docs(ROUTES)
 
@@ -723,15 +723,7 @@ async def test_a_key_is_not_shown_again_under_the_same_idempotency_key(bare: Wor
 
 
 def test_an_address_that_others_reach_is_not_served_without_a_key(tmp_path: Path) -> None:
-    found = subprocess.run(
-        [HOLDFAST, "up", "--host", "0.0.0.0", "--port", "0", "--json"],
-        cwd=tmp_path,
-        env={name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    found = holdfast(tmp_path, "up", "--host", "0.0.0.0", "--port", "0", "--json")
     assert found.returncode == 2
     assert json.loads(found.stdout)["error"] == "key_needed"
     assert "holdfast keys create" in found.stdout
@@ -774,15 +766,7 @@ async def test_names_with_newlines_and_colours_do_not_break_a_line_of_the_log(ba
 
 def holdfast(folder: Path, *words: str, **env: str) -> subprocess.CompletedProcess[str]:
     plain = {name: value for name, value in os.environ.items() if not name.startswith("HOLDFAST_")}
-    return subprocess.run(
-        [HOLDFAST, *words],
-        cwd=folder,
-        env={**plain, **env},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return forks.run("holdfast", words, cwd=folder, env={**plain, **env})
 
 
 @pytest.mark.anyio

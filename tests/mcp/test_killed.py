@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import subprocess
-import sys
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -12,17 +11,12 @@ import aiohttp
 import msgspec
 import pytest
 
+from tests.forks import Program
 from tests.mcp.conftest import META, TASKS, VERSION
 from tests.mcp.suite import ROOT
 
 pytestmark = pytest.mark.anyio
 KILLS_FEW, KILLS_MANY = 4, 100
-PROGRAM = """
-import asyncio, sys
-from holdfast.config import Settings
-from holdfast.http.serve import serve
-asyncio.run(serve(Settings(db=sys.argv[1], port=0, flows=sys.argv[2]), ready=lambda server: print(server.address, flush=True)))
-"""
 
 
 class Server:
@@ -32,20 +26,19 @@ class Server:
         self._db = db
         self.process = self._begun()
 
-    def _begun(self) -> subprocess.Popen[str]:
+    def _begun(self) -> Program:
         flows = str(ROOT / "tests" / "mcp" / "workflows")
-        process = subprocess.Popen(
-            [sys.executable, "-c", PROGRAM, self._db, flows], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        process = Program(
+            "tests.mcp.killed_server", [self._db, flows], cwd=ROOT, env=dict(os.environ), log=None
         )
-        assert process.stdout is not None
         self.url = f"{process.stdout.readline().strip()}/mcp"
         return process
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait()
-        assert self.process.stdout is not None
         self.process.stdout.close()
+        self.process.stderr.close()
 
     def again(self) -> None:
         self.kill()

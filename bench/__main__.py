@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bench import growth, http, restarts, schedules, size, steps, waits
+from bench import growth, http, mcp, restarts, schedules, size, steps, waits
 from bench.figures import table
 from bench.scale import FULL, QUICK, USUAL, Scale
 from bench.sitting import Sitting, Workload
@@ -38,6 +38,7 @@ WORKLOADS: Final = (
     Workload("w10", size.disk, repeats_max=3),
     Workload("w11", http.started),
     Workload("w12", http.by_worker),
+    Workload("mcp", mcp.calls),
     Workload("growth_in_flight", growth.in_flight, repeats_max=3),
     Workload("growth_long_run", growth.long_run, repeats_max=3),
     Workload("growth_file", growth.file_size, repeats_max=1),

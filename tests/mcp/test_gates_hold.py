@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from holdfast.api.services import Services
 from holdfast.config import Settings
-from holdfast.errors import NotWaiting
+from holdfast.errors import NotWaiting, PlanRefused
 from holdfast.http.serve import serving
 from holdfast.plan.compile import Resolved
 from holdfast.runtime.rights import Rights
@@ -27,6 +28,10 @@ pytestmark = pytest.mark.anyio
 AGENT = Rights(skips_gate=False)
 MARKS = {"look": Annotations(read_only=True), "trip": Annotations(), "wipe": Annotations(destructive=True)}
 INNER: dict[str, Any] = {"name": "inner", "steps": [{"id": "w", "tool": "wipe"}]}
+GATED: dict[str, Any] = {
+    "name": "gated",
+    "steps": [{"id": "ok", "kind": "approve"}, {"id": "w", "tool": "wipe"}],
+}
 DEPTH_MAX = 3
 
 
@@ -94,6 +99,37 @@ class Plans:
                 return {"tool": name}
 
 
+class Graphs:
+    """Random graphs around a destructive tool: the approval of a graph is a condition, which is no approval."""
+
+    def __init__(self, dice: random.Random) -> None:
+        self._dice = dice
+
+    def made(self) -> dict[str, Any]:
+        names = [f"n{number}" for number in range(self._dice.choice((1, 2, 4)))]
+        nodes = {name: self._node() for name in names}
+        edges = [{"from": one, "to": other, "action": "default"} for one, other in itertools.pairwise(names)]
+        own: dict[str, Any] = {"name": "graph", "start": names[0], "nodes": nodes, "edges": edges}
+        if self._dice.random() < 0.2:
+            nodes["last"], own["finally"] = {"kind": "local", "service": self._tool()}, "last"
+        return own
+
+    def _node(self) -> dict[str, Any]:
+        match self._dice.choice(("call", "call", "call", "inner", "gated", "approval")):
+            case "inner" | "gated" as name:
+                return {"kind": "flow_ref", "flow": name}
+            case "approval":
+                return {"kind": "approval", "params": {"approval_key": "$params.go"}}
+            case _:
+                node: dict[str, Any] = {"kind": "local", "service": self._tool()}
+                if self._dice.random() < 0.2:
+                    node["compensate"] = {"service": self._tool()}
+                return node
+
+    def _tool(self) -> str:
+        return self._dice.choice(("look", "look", "look", "trip", "wipe"))
+
+
 def accepted(data: dict[str, Any]) -> dict[str, Any] | None:
     """A definition that an agent may run, with the approvals that the refusal offers if it needs them."""
     inner = Resolved(examined(INNER).spec, {})  # type: ignore[arg-type]
@@ -108,10 +144,7 @@ def accepted(data: dict[str, Any]) -> dict[str, Any] | None:
     raise AssertionError(f"the offered approvals are not enough: {data}")
 
 
-async def unapproved_calls(folder: Path, seeds: range) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
-    """How many definitions were run with all approvals denied, and those that reached the destructive tool."""
-    wiped: list[str] = []
-
+def tools_that(wiped: list[str]) -> list[Any]:
     @tool(read_only=True)
     async def look() -> str:
         return "seen"
@@ -125,9 +158,15 @@ async def unapproved_calls(folder: Path, seeds: range) -> tuple[int, list[tuple[
         wiped.append("wiped")
         return "wiped"
 
+    return [look, trip, wipe]
+
+
+async def unapproved_calls(folder: Path, seeds: range) -> tuple[int, list[tuple[int, dict[str, Any]]]]:
+    """How many definitions were run with all approvals denied, and those that reached the destructive tool."""
+    wiped: list[str] = []
     found, count = [], 0
     settings = Settings(db=f"sqlite:///{folder / 'gates.db'}", port=0)
-    async with serving(settings, registry=Registry([look, trip, wipe])) as server:
+    async with serving(settings, registry=Registry(tools_that(wiped))) as server:
         services = server.services
         await services.commands.publish("default", INNER)
         for seed in seeds:
@@ -158,6 +197,33 @@ async def denied_to_its_end(services: Services, run_id: str) -> None:
 async def test_no_accepted_plan_reaches_a_destructive_tool_without_an_approval(tmp_path: Path) -> None:
     count, found = await unapproved_calls(tmp_path, range(60))
     assert found == [] and count > 40
+
+
+async def test_no_published_graph_of_an_agent_reaches_a_destructive_tool_without_an_approval(
+    tmp_path: Path,
+) -> None:
+    """A graph that may be published may be started by name, so the gate must hold where it is published."""
+    wiped: list[str] = []
+    settings = Settings(db=f"sqlite:///{tmp_path / 'gates.db'}", port=0)
+    ran, refused = 0, 0
+    async with serving(settings, registry=Registry(tools_that(wiped))) as server:
+        commands = server.services.commands
+        for one in (INNER, GATED):
+            await commands.publish("default", one)
+        for seed in range(120):
+            data = Graphs(random.Random(seed)).made()
+            try:
+                await commands.publish("default", data, rights=AGENT)
+            except PlanRefused:
+                with pytest.raises(PlanRefused):
+                    await commands.start("default", data, rights=AGENT)
+                refused += 1
+                continue
+            run, _ = await commands.start("default", "graph", {"go": True}, rights=AGENT)
+            await denied_to_its_end(server.services, run.id)
+            assert wiped == [], (seed, data)
+            ran += 1
+    assert ran > 20 and refused > 20
 
 
 @pytest.mark.long

@@ -270,5 +270,5 @@ def test_sql_stands_in_sql_files() -> None:
 
 def test_production_code_does_not_import_the_tests() -> None:
     for path in FILES:
-        test_only = ("tests", "bench") if named(path) == "testing.py" else ("tests", "bench", "pytest")
+        test_only = ("tests", "bench") if named(path).startswith("testing/") else ("tests", "bench", "pytest")
         assert not any(name.split(".")[0] in test_only for name in imports_of(path)), path

@@ -21,10 +21,11 @@ from holdfast.schedule.of_spec import notes_on
 from holdfast.spec import flow_nodes, steps
 from holdfast.spec.catalog import WorkflowCatalog
 from holdfast.spec.conversions import UNKNOWN
+from holdfast.spec.document import Document
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition, checked
 from holdfast.spec.problems import Report, Where, did_you_mean, nearest, quoted
-from holdfast.spec.read import Document, parsed, text_of
+from holdfast.spec.read import parsed, text_of
 from holdfast.spec.schedule import holds_schedules, is_schedule_file, schedules_from_document
 from holdfast.spec.schedule_check import check_together
 from holdfast.spec.schedule_record import ScheduleSpec

@@ -116,12 +116,7 @@ class Holdfast:
             processes=processes,
             process_memory_bytes=process_memory_bytes,
         )
-        if own := [name for name in template_env if name.upper().startswith("HOLDFAST_")]:
-            raise ValueError(
-                f"template_env names {own[0]}, which is a variable of Holdfast itself and may hold a secret"
-            )
-        if durability not in DURABILITIES:
-            raise InvalidInputs(f"durability must be {' or '.join(DURABILITIES)}, not {durability!a:.50}")
+        _check_words(template_env, durability)
         # Where a test moves the clock, a socket that waits for callers would look like work in progress.
         self._lock = lock_of(database, answers=None if self._manual_clock else "all")
 
@@ -419,6 +414,15 @@ def run_sync(
     # A notebook already runs an event loop in this thread, so use one in another thread.
     with ThreadPoolExecutor(1) as other:
         return other.submit(lambda: asyncio.run(main())).result()
+
+
+def _check_words(template_env: Collection[str], durability: str) -> None:
+    if own := [name for name in template_env if name.upper().startswith("HOLDFAST_")]:
+        raise ValueError(
+            f"template_env names {own[0]}, which is a variable of Holdfast itself and may hold a secret"
+        )
+    if durability not in DURABILITIES:
+        raise InvalidInputs(f"durability must be {' or '.join(DURABILITIES)}, not {durability!a:.50}")
 
 
 def _check_limits(**limits: float | None) -> None:

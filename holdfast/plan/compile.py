@@ -9,14 +9,8 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from holdfast.plan import expr, flow, steps
-from holdfast.plan.graph import (
-    KEEP_NAMED,
-    KEEP_NOTHING,
-    KEEP_RESULT,
-    Inner,
-    NestedOf,
-    Plan,
-)
+from holdfast.plan.graph import KEEP_NAMED, KEEP_NOTHING, KEEP_RESULT, Plan
+from holdfast.plan.nested import Inner, NestedOf
 from holdfast.plan.references import template_of, templates_of, texts_in, undo_templates_of
 from holdfast.plan.timers import millis
 from holdfast.spec.expr import parse_template, refs_in

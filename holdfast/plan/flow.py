@@ -32,12 +32,10 @@ from holdfast.plan.graph import (
     Condition,
     FanOut,
     Guard,
-    Inner,
     ItemsOf,
     Joint,
     KeyRule,
     Nested,
-    NestedOf,
     Node,
     PendingRule,
     Post,
@@ -50,6 +48,7 @@ from holdfast.plan.graph import (
     View,
     rendered_before,
 )
+from holdfast.plan.nested import Inner, NestedOf
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, Edge, FlowNode, Graph, NodeCompensation, reached_from
 from holdfast.spec.policy import BackoffKind, RetryPolicy
 from holdfast.spec.reference import key_parts, reference

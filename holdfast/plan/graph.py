@@ -8,7 +8,7 @@ its notation: every difference between notations is a field.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Literal, NamedTuple, Protocol, assert_never
+from typing import Any, Final, Literal, Protocol, assert_never
 
 import msgspec
 
@@ -491,19 +491,3 @@ class Plan(msgspec.Struct, frozen=True):
         if call.service is None or call.service.no_worker == "fail":
             return 0
         return self.no_worker_wait_ms if call.service.no_worker == "setting" else call.service.call_timeout_ms
-
-
-class Inner(NamedTuple):
-    """A compiled definition that runs inside another one."""
-
-    name: str
-    block: Block
-    output: Render | None
-    fill: Callable[[Any], dict[str, Any]] | None
-    timeout_ms: int | None
-
-
-class NestedOf(Protocol):
-    """Compiles a definition, by name, to run in a frame of the given depth."""
-
-    def __call__(self, name: str, depth: int, keep: int = KEEP_NAMED) -> Inner: ...

@@ -26,7 +26,6 @@ from holdfast.plan.graph import (
     Joint,
     KeyRule,
     Nested,
-    NestedOf,
     Node,
     PendingRule,
     Routes,
@@ -36,6 +35,7 @@ from holdfast.plan.graph import (
     Undo,
     rendered_before,
 )
+from holdfast.plan.nested import NestedOf
 from holdfast.plan.polling import polling
 from holdfast.plan.references import Names, condition_of, evaluated, is_joined, path_source, template_of
 from holdfast.plan.timers import due_of, fired, millis

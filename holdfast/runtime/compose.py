@@ -248,6 +248,16 @@ class _Core:
         )
 
 
+def _commands(
+    core: _Core, starts: Starts, runs: Runs, approvals: Approvals, callbacks: Callbacks
+) -> Commands:
+    served = core.workers.is_served
+    planning = Planning(starts, core.registry, core.options.template_env, served)
+    return Commands(
+        core.store, core.clock, core.gate, core.plans, starts, runs, approvals, callbacks, planning
+    )
+
+
 def parts_of(
     store: Store, registry: Registry, clock: Clock | None = None, options: Options | None = None
 ) -> Parts:
@@ -291,17 +301,7 @@ def parts_of(
         services=_services(
             core, plugins, outbox, upkeep, keeper, polling, callbacks, wakes, supplies, nodes, fires, kinds
         ),
-        commands=Commands(
-            store,
-            clock,
-            gate,
-            core.plans,
-            starts,
-            runs,
-            approvals,
-            callbacks,
-            Planning(starts, registry, core.options.template_env, core.workers.is_served),
-        ),
+        commands=_commands(core, starts, runs, approvals, callbacks),
         queries=queries,
         memory=memory,
         plans=core.plans,

@@ -20,12 +20,13 @@ from typing import Any
 
 from holdfast import values
 from holdfast.errors import Problem
+from holdfast.spec.document import Document
 from holdfast.spec.dump import flow_data_of
 from holdfast.spec.flow_build import flow_from
 from holdfast.spec.flow_check import check_flow, note_flow_oddities
 from holdfast.spec.flow_nodes import Case, Edge, FlowDefinition, FlowNode, Graph, Post, Prep, placed
 from holdfast.spec.problems import Report
-from holdfast.spec.read import SPEC_SUFFIXES, Document, named, parsed, plain_from, text_of, write
+from holdfast.spec.read import SPEC_SUFFIXES, named, parsed, plain_from, text_of, write
 from holdfast.spec.reference import Literal, Reference, given, key_parts, reference
 
 __all__ = [

@@ -21,10 +21,10 @@ import msgspec
 
 from holdfast.errors import InvalidInputs, Problem
 from holdfast.spec.conversions import UNKNOWN, converted
+from holdfast.spec.document import pointer_to
 from holdfast.spec.jsonschema import NAMES, Judge, Mismatch, Parts, check_whole, count_rules, without_names
 from holdfast.spec.patch import Patch, drop, replace
 from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, one_of, quoted, type_name
-from holdfast.spec.read import pointer_to
 from holdfast.spec.work import read
 
 # Keywords that do not restrict a value, or that are checked directly.

@@ -14,9 +14,10 @@ from holdfast import values
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.spec import flow, workflow
 from holdfast.spec.conversions import UNKNOWN
+from holdfast.spec.document import Document
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.problems import Report
-from holdfast.spec.read import SPEC_SUFFIXES, Document, parsed, plain_from, text_of
+from holdfast.spec.read import SPEC_SUFFIXES, parsed, plain_from, text_of
 from holdfast.spec.repair import Repaired, repaired
 from holdfast.spec.workflow import WorkflowSpec
 

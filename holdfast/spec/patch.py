@@ -12,7 +12,7 @@ import copy
 from collections.abc import Iterable, Mapping
 from typing import Any, Final, TypeAlias
 
-from holdfast.spec.read import Key, pointer_to
+from holdfast.spec.document import Key, pointer_to
 
 Operation: TypeAlias = dict[str, Any]
 Patch: TypeAlias = tuple[Operation, ...]

@@ -12,9 +12,10 @@ from typing import Any, Final
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.spec import foreign
 from holdfast.spec.conversions import UNKNOWN, converted
+from holdfast.spec.document import Document, Key, pointer_to
 from holdfast.spec.patch import NO_PATCH, Patch
 from holdfast.spec.policy import NAME_CHARS_MAX
-from holdfast.spec.read import PROBLEMS_MAX, Document, Key, pointer_to
+from holdfast.spec.read import PROBLEMS_MAX
 from holdfast.spec.repairs import Source, patch_for
 from holdfast.values import written
 

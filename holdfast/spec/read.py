@@ -15,7 +15,6 @@ of what was asked for, so a limit that is checked at each event stops it in time
 from __future__ import annotations
 
 import errno
-import math
 import os
 import re
 import stat
@@ -26,7 +25,9 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import InvalidSpec, Problem
+from holdfast.spec.document import Document, Key, Mark, Place, pointer_to, unescaped
 from holdfast.spec.mend import mended
+from holdfast.spec.scalars import NUMBER, WORDS, core_value
 from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode
 
 if TYPE_CHECKING:
@@ -38,74 +39,8 @@ if TYPE_CHECKING:
 DATA_PER_TEXT: Final = 8
 # No one reads more at once, and a hostile text could be made of nothing but mistakes.
 PROBLEMS_MAX: Final = 100
-# Python itself refuses to read integers of more than 4,300 digits; nothing that is counted needs a tenth of
-# that.
-NUMBER_CHARS_MAX: Final = 300
 
 SPEC_SUFFIXES: Final = (".yaml", ".yml", ".json")
-
-Mark = tuple[int, int]
-Key = str | int
-
-
-class Place:
-    """Where a value and its members stood. A tree, because pointers as texts would repeat every long key."""
-
-    __slots__ = ("keys", "mark", "members")
-
-    def __init__(self, mark: Mark) -> None:
-        self.mark = mark
-        self.members: dict[Key, Place] = {}
-        self.keys: dict[Key, Mark] = {}
-
-
-class Document:
-    """Plain data, and the line and column (both from 1) of every value and key in it."""
-
-    __slots__ = ("_root", "data", "problems", "source", "text")
-
-    def __init__(
-        self,
-        data: Any,
-        root: Place,
-        source: str = "",
-        problems: tuple[Problem, ...] = (),
-        text: str | bytes = "",
-    ) -> None:
-        self.data = data
-        self.text = text  # as it was written, with its comments
-        self.source = source
-        self.problems = problems  # those that did not keep it from being read
-        self._root = root
-
-    def mark(self, pointer: str) -> Mark:
-        """Where the value at a JSON pointer stood, or its nearest ancestor if there is none."""
-        return self._nearest(pointer)[0].mark
-
-    def key_mark(self, pointer: str) -> Mark:
-        """Where the key of the value at a JSON pointer stood; of an element, where the element did."""
-        parent, _, last = pointer.rpartition("/")
-        place, found = self._nearest(parent)
-        if not found or not pointer:
-            return place.mark
-        key = _key_in(place, _unescape(last))
-        if key is None:
-            return place.mark
-        return place.keys.get(key, place.members[key].mark)
-
-    def _nearest(self, pointer: str) -> tuple[Place, bool]:
-        place = self._root
-        for part in pointer.split("/")[1:]:
-            key = _key_in(place, _unescape(part))
-            if key is None:
-                return place, False
-            place = place.members[key]
-        return place, True
-
-
-def pointer_to(keys: Iterable[Key]) -> str:
-    """The JSON pointer of a way through the data: `("steps", 0, "a/b")` → `/steps/0/a~1b`."""
-    return "".join("/" + str(key).replace("~", "~0").replace("/", "~1") for key in keys)
 
 
 def read(text: str | bytes, source: str = "") -> Document:
@@ -388,7 +323,7 @@ class _Builder:
         ]
 
     def _patch_for(self, problem: Problem) -> tuple[dict[str, Any], ...] | None:
-        place, path = problem.pointer, [_unescape(part) for part in problem.pointer.split("/")[1:]]
+        place, path = problem.pointer, [unescaped(part) for part in problem.pointer.split("/")[1:]]
         if problem.code == "merge":
             around: Any = _member_at(self.data, path[:-1])
             base = self._aliases.get(place)
@@ -438,7 +373,7 @@ class _Builder:
         value: Any = event.value
         if _is_plain(event):
             try:
-                value = _core_value(event.value)
+                value = core_value(event.value)
             except ValueError as error:
                 self.note("not_json", f"{_short(event.value)} {error}", mark, "quote it to make it a text")
                 value = 0  # it meant to be a number
@@ -507,47 +442,10 @@ class _Builder:
 
 # ---------------------------------------------------------------------------------------------------- scalars
 
-_NULLS: Final = frozenset({"", "~", "null", "Null", "NULL"})
-_TRUES: Final = frozenset({"true", "True", "TRUE"})
-_FALSES: Final = frozenset({"false", "False", "FALSE"})
-_WORDS: Final = _NULLS | _TRUES | _FALSES
-_NUMBER = re.compile(
-    r"(?P<int>[-+]?[0-9]+)\Z|0o(?P<oct>[0-7]+)\Z|0x(?P<hex>[0-9a-fA-F]+)\Z"
-    r"|(?P<float>[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?)\Z"
-    r"|(?P<endless>[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z"
-)
-_BASES: Final = {"int": 10, "oct": 8, "hex": 16}
-
-
-def _core_value(text: str) -> Any:
-    """The value of a plain scalar. Unlike YAML 1.1, `no`, `12:30` and `2026-01-01` are texts."""
-    if text in _NULLS:
-        return None
-    if text in _TRUES:
-        return True
-    if text in _FALSES:
-        return False
-    found = _NUMBER.match(text)
-    if not found:
-        return text
-    return _number(text, found)
-
-
-def _number(text: str, found: re.Match[str]) -> int | float:
-    kind = found.lastgroup or ""
-    if len(text) > NUMBER_CHARS_MAX:
-        raise ValueError(f"has more than {NUMBER_CHARS_MAX} digits")
-    if kind in _BASES:
-        return int(found[kind], _BASES[kind])
-    number = math.inf if kind == "endless" else float(text)
-    if not math.isfinite(number):
-        raise ValueError("has no JSON form")
-    return number
-
 
 def _is_text(plain: str) -> bool:
     """Whether a plain scalar is a text; asks no number for its value, since it could have none."""
-    return plain not in _WORDS and not _NUMBER.match(plain)
+    return plain not in WORDS and not NUMBER.match(plain)
 
 
 def _is_plain(event: yaml.ScalarEvent) -> bool:
@@ -571,15 +469,3 @@ def _member_at(data: Any, path: list[str]) -> Any:
     for part in path:
         data = data[int(part)] if isinstance(data, list) else data.get(part)
     return data
-
-
-def _unescape(part: str) -> str:
-    return part.replace("~1", "/").replace("~0", "~")
-
-
-def _key_in(place: Place, part: str) -> Key | None:
-    if part in place.members:
-        return part
-    if part.isascii() and part.isdigit() and len(part) < 10 and int(part) in place.members:
-        return int(part)
-    return None

@@ -9,10 +9,10 @@ import msgspec
 from holdfast import values
 from holdfast.errors import Problem
 from holdfast.spec.conversions import UNKNOWN
+from holdfast.spec.document import Document, pointer_to
 from holdfast.spec.field_types import fields_of
 from holdfast.spec.moments import Moment
 from holdfast.spec.problems import Where
-from holdfast.spec.read import Document, pointer_to
 from holdfast.spec.repairs import Source, patch_for
 from holdfast.spec.triggers import Definition, Place
 

@@ -16,9 +16,9 @@ import msgspec
 from holdfast.errors import Problem
 from holdfast.spec.condition import Expr
 from holdfast.spec.conversions import UNKNOWN
+from holdfast.spec.document import Document
 from holdfast.spec.policy import NO_POLICY, RetryPolicy, StepPolicy
 from holdfast.spec.problems import Report, Where
-from holdfast.spec.read import Document
 from holdfast.spec.repairs import Source
 
 POLL_INTERVAL_MS: Final = 1_000  # the first poll is soon, since many calls finish within a second

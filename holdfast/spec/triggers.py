@@ -14,8 +14,8 @@ from typing import Any, ClassVar, Final, Literal, get_args
 import msgspec
 
 from holdfast.spec.cron import Dst
+from holdfast.spec.document import Document
 from holdfast.spec.moments import Moment
-from holdfast.spec.read import Document
 
 TriggerKind = Literal["cron", "interval", "at", "webhook", "run", "file", "source", "plugin"]
 Overlap = Literal["skip", "buffer_one", "buffer_all", "cancel_previous", "allow"]

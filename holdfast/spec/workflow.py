@@ -23,9 +23,10 @@ from holdfast import values
 from holdfast.errors import Problem
 from holdfast.spec import inputs
 from holdfast.spec.check import check, note_oddities
+from holdfast.spec.document import Document
 from holdfast.spec.dump import data_of
 from holdfast.spec.problems import Report
-from holdfast.spec.read import Document, named, parsed, plain_from, text_of, write
+from holdfast.spec.read import named, parsed, plain_from, text_of, write
 from holdfast.spec.step_build import definition_from
 from holdfast.spec.steps import Definition
 

@@ -17,10 +17,10 @@ import msgspec
 from holdfast.plan.compile import Resolved
 from holdfast.plan.graph import COMPENSATE
 from holdfast.spec import steps
+from holdfast.spec.document import pointer_to
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, END, FlowNode, Graph, NodeCompensation
 from holdfast.spec.notation import Definition
-from holdfast.spec.read import pointer_to
 from holdfast.spec.step_kinds import KINDS, CallKind, Target
 from holdfast.spec.steps import NestedBody, WorkflowStep
 from holdfast.tools.annotations import Annotations

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from holdfast.errors import InvalidSpec
 from holdfast.plan.flow import block_of
-from holdfast.plan.graph import Block, Inner
+from holdfast.plan.graph import Block
+from holdfast.plan.nested import Inner
 from holdfast.spec.flow import FlowSpec
 from tests.spec.flows import FULL, JSON, REFERENCES
 from tests.spec.test_flow import graphs

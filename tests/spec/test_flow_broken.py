@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 import pytest
 
 from holdfast.errors import InvalidSpec, Problem
+from holdfast.spec.document import pointer_to
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.flow_keys import FLOW_KINDS
-from holdfast.spec.read import pointer_to
 from tests.spec.flows import CALL, FULL, choice, flow
 
 

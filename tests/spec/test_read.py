@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from holdfast import limits
 from holdfast.errors import InvalidSpec, Problem
 from holdfast.spec import read as module
-from holdfast.spec.read import PROBLEMS_MAX, pointer_to, read, text_of, write
+from holdfast.spec.document import pointer_to
+from holdfast.spec.read import PROBLEMS_MAX, read, text_of, write
 
 json_values = st.recursive(
     st.none()

@@ -33,6 +33,7 @@ WORKLOADS: Final = (
     Workload("w7", size.memory, repeats_max=3),
     Workload("w8", restarts.start_up),
     Workload("w9", schedules.due_each_second, repeats_max=3),
+    Workload("w9_beside_w1", schedules.due_beside_runs, repeats_max=3),
     Workload("catchup", schedules.catching_up, repeats_max=1),
     Workload("idle_schedules", schedules.idle, repeats_max=1),
     Workload("w10", size.disk, repeats_max=3),

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import psutil
 
+from bench.work import chain, many_runs, noting, whole_run
 from holdfast import Holdfast, tool
 from holdfast.runtime.clock import SystemClock
 from holdfast.spec.schedule import schedule_from_data
@@ -27,6 +28,7 @@ WORKFLOW: Final = {
         {"id": "s", "tool": "ticked", "args": {"schedule": "{{inputs.schedule}}", "at": "{{inputs.at}}"}}
     ],
 }
+LOAD_SECONDS: Final = 0.005  # between two portions of a load
 LATE_SECONDS_MAX: Final = 60  # an occurrence that has not begun by then counts as missed
 EARLIER_SECONDS: Final = 120  # beyond the grace: the last of the missed occurrences was missed too
 
@@ -86,13 +88,19 @@ def holdfast(db: str, *tools: Any, clock: SystemClock | None = None) -> Holdfast
 
 
 async def fire(order: Order, say: Callable[..., None]) -> None:
-    """So many schedules, each due every second, for so many seconds."""
+    """So many schedules, each due every second, for so many seconds; beside a load of runs, if there is to be one."""
     begun: Counter[int] = Counter()
-    with ticking(Path(order["effects"]), lambda at: begun.update((at,))) as ticked:
-        async with holdfast(order["db"], ticked) as hf:
+    with (
+        ticking(Path(order["effects"]), lambda at: begun.update((at,))) as ticked,
+        noting(Path(order["db"] + ".effects")) as note,
+    ):
+        async with holdfast(order["db"], ticked, note) as hf:
+            load = Load(hf, order["load_runs"], order["load_steps"])
+            await load.measure()
             await store(
                 hf, [declared(f"s{n}", "* * * * * *", overlap="allow") for n in range(order["schedules"])]
             )
+            at_work = asyncio.create_task(load.go_on())
             first = int(time.time()) + 2
             last = first + order["seconds"] - 1
             cpu = time.process_time()
@@ -100,7 +108,49 @@ async def fire(order: Order, say: Callable[..., None]) -> None:
                 await asyncio.sleep(1)
                 if begun[1_000 * last] >= order["schedules"]:
                     break
-            say(first_ms=1_000 * first, last_ms=1_000 * last, cpu=time.process_time() - cpu)
+            cpu = time.process_time() - cpu
+            at_work.cancel()
+            await asyncio.wait([at_work])
+            say(first_ms=1_000 * first, last_ms=1_000 * last, cpu=cpu, load=load.reached)
+
+
+class Load:
+    """Runs of some steps each, started at half the rate at which the process completes them alone."""
+
+    def __init__(self, hf: Holdfast, runs: int, steps: int) -> None:
+        self._hf, self._runs, self._steps = hf, runs, steps
+        self._spec = chain(steps)
+        self._per_second = 0.0
+        self._ended = 0
+        self._began = 0.0
+
+    async def measure(self) -> None:
+        if self._runs:
+            await whole_run(self._hf, self._spec, 0)
+            took = await many_runs(self._hf, self._spec, runs=self._runs, in_flight=self._runs)
+            self._per_second = self._runs / took / 2
+
+    @property
+    def reached(self) -> float:
+        """Steps per second so far."""
+        return self._steps * self._ended / (time.perf_counter() - self._began) if self._ended else 0.0
+
+    async def go_on(self) -> None:
+        if not self._per_second:
+            return
+        self._began, started = time.perf_counter(), 0
+        async with asyncio.TaskGroup() as runs:
+            while True:
+                await asyncio.sleep(LOAD_SECONDS)
+                wanted = int((time.perf_counter() - self._began) * self._per_second)
+                # a machine that is slower now than when it was measured is kept busy, and no busier
+                for number in range(started, min(wanted, self._ended + self._runs)):
+                    runs.create_task(self._run(number))
+                    started = number + 1
+
+    async def _run(self, number: int) -> None:
+        await whole_run(self._hf, self._spec, number)
+        self._ended += 1
 
 
 async def catch_up(order: Order, say: Callable[..., None]) -> None:

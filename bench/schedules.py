@@ -9,7 +9,7 @@ from __future__ import annotations
 import statistics
 from collections import Counter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.figures import Goal, Kind, Measure, quantile
 from bench.limits import commit_p50_ms
@@ -20,6 +20,9 @@ LATE_P50: Final = Kind("w9_p50", "ms late", "L-commit p50", Goal(value=20), Goal
 LATE_P99: Final = Kind("w9_p99", "ms late", "L-commit p50", Goal(value=150), Goal(value=40))
 WRONG: Final = Kind("w9_missed_or_doubled", "occurrences", None, Goal(value=0))
 FIRE_CPU: Final = Kind("w9_cpu", "ms of CPU per fire")
+BESIDE_P50: Final = Kind("w9_beside_w1_p50", "ms late", "L-commit p50", Goal(value=20), Goal(value=5))
+BESIDE_P99: Final = Kind("w9_beside_w1_p99", "ms late", "L-commit p50", Goal(value=150), Goal(value=40))
+BESIDE_WRONG: Final = Kind("w9_beside_w1_missed_or_doubled", "occurrences", None, Goal(value=0))
 CATCHUP_MORE: Final = Kind("catchup_memory", "MB", None, Goal(value=50))
 CATCHUP_CPU: Final = Kind("catchup_cpu", "ms of CPU per fire")
 IDLE_CPU: Final = Kind("idle_schedules_cpu", "% of a core", None, Goal(value=1))
@@ -29,30 +32,55 @@ IDLE_START: Final = Kind("idle_schedules_start", "s of CPU more", None, Goal(val
 def due_each_second(folder: Path, scale: Scale) -> list[Measure]:
     """W9: from the time at which an occurrence is due to the first line of its tool."""
     limit_ms = commit_p50_ms(folder, scale)
+    said, late, wrong, fires = _fired(folder, scale, load_runs=0)
+    settings = {"schedules": scale.schedules, "seconds": scale.fire_seconds, "fires": len(late)}
+    return [
+        Measure(LATE_P50, statistics.median(late), limit_ms, settings),
+        Measure(LATE_P99, quantile(late, 0.99), limit_ms, settings),
+        Measure(WRONG, wrong, None, settings),
+        Measure(FIRE_CPU, 1_000 * said["cpu"] / max(fires, 1), None, settings),
+    ]
+
+
+def due_beside_runs(folder: Path, scale: Scale) -> list[Measure]:
+    """W9 while runs of W1 are started at half the rate that the process reaches alone."""
+    limit_ms = commit_p50_ms(folder, scale)
+    said, late, wrong, _ = _fired(folder, scale, load_runs=scale.runs)
+    settings = {
+        "schedules": scale.schedules,
+        "seconds": scale.fire_seconds,
+        "fires": len(late),
+        "steps_per_second": round(said["load"]),
+    }
+    return [
+        Measure(BESIDE_P50, statistics.median(late), limit_ms, settings),
+        Measure(BESIDE_P99, quantile(late, 0.99), limit_ms, settings),
+        Measure(BESIDE_WRONG, wrong, None, settings),
+    ]
+
+
+def _fired(folder: Path, scale: Scale, *, load_runs: int) -> tuple[dict[str, Any], list[float], int, int]:
+    """What the process said; how late the occurrences began; how many were missed or doubled; and how many began in all."""
     effects = folder / "effects"
     order = {
         "db": folder / "w9.db",
         "effects": effects,
         "schedules": scale.schedules,
         "seconds": scale.fire_seconds,
+        "load_runs": load_runs,
+        "load_steps": scale.steps,
     }
     with Child.doing("fire", **order) as child:
         said = child.hear()
     lines = [line.split() for line in effects.read_text().splitlines()]
-    late = [float(lateness) for _, at, lateness in lines if int(at) in _whole(said)]
-    found = Counter((name, int(at)) for name, at, _ in lines if int(at) in _whole(said))
+    whole = [(name, int(at), float(late)) for name, at, late in lines if int(at) in _whole(said)]
+    found = Counter((name, at) for name, at, _ in whole)
     wanted = scale.schedules * len(_whole(said))
     wrong = wanted - len(found) + found.total() - len(found)
-    settings = {"schedules": scale.schedules, "seconds": scale.fire_seconds, "fires": found.total()}
-    return [
-        Measure(LATE_P50, statistics.median(late), limit_ms, settings),
-        Measure(LATE_P99, quantile(late, 0.99), limit_ms, settings),
-        Measure(WRONG, wrong, None, settings),
-        Measure(FIRE_CPU, 1_000 * said["cpu"] / max(len(lines), 1), None, settings),
-    ]
+    return said, [late for *_, late in whole], wrong, len(lines)
 
 
-def _whole(said: dict[str, int]) -> range:
+def _whole(said: dict[str, Any]) -> range:
     """The seconds in which all schedules were stored and the process was there to the end."""
     return range(said["first_ms"], said["last_ms"] + 1, 1_000)
 

@@ -379,7 +379,7 @@ class Deciding(Service):
         """Write decisions that start no run; schedules that another process has decided meanwhile are decided again."""
         batch = batch or Batch()
         batch.firings += firings
-        while batch.has_rest:
+        while batch.is_due:
             batch.awake_at = self._clock.now()
             try:
                 return await self._committer.commit(batch)

@@ -38,6 +38,22 @@ async def test_the_ledger_has_a_row_for_each_run(engine: TestEngine) -> None:
     assert {run.schedule for run in started} == {"s"}
 
 
+async def test_a_run_of_one_step_takes_two_commits(engine: TestEngine) -> None:
+    engine.fake_tool("work")
+    opened = await put(engine, cron())
+    await engine.advance(seconds=30)
+    batches: list[Batch] = []
+    submit = opened.store.submit
+
+    def counted(batch: Batch, done: Any) -> None:
+        batches.append(batch)
+        submit(batch, done)
+
+    opened.store.submit = counted  # type: ignore[method-assign]
+    await engine.advance(seconds=30)
+    assert [len(batch.rows) for batch in batches] == [1, 1]  # it starts, and it ends
+
+
 async def test_nothing_is_queried_while_nothing_is_due(engine: TestEngine) -> None:
     engine.fake_tool("work")
     opened = await put(engine, cron(expression="0 0 0 1 1 *"))

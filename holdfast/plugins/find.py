@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError, Problem
 from holdfast.plugins.plugin import ScheduledPlugin
+from holdfast.spec.problems import quoted
 from holdfast.tools.references import resolved, why
 
 if TYPE_CHECKING:
@@ -140,6 +141,11 @@ def _checked(source: str, one: Any) -> Found:
     missing = [method for method in _METHODS if not callable(getattr(plugin, method, None))]
     if missing:
         message = f"{_named(plugin)} is not a plugin: it has no method {', '.join(missing)}"
+        given = [method for method in missing if hasattr(plugin, method)]
+        if given:
+            value = getattr(plugin, given[0])
+            message += f"; its {given[0]} is {quoted(value)}, which cannot be called"
+            return _refused(source, message, f"write def {given[0]}(self): return {value!r:.100}")
         return _refused(source, message, "make it a subclass of holdfast.ScheduledPlugin")
     return Found(source, plugin)
 

@@ -119,13 +119,21 @@ class _Asked:
         """What a method returns; None if it fails, which is a problem."""
         self.method = method
         try:
-            answer = await _called(getattr(self._plugin, method), method)
+            asked = getattr(self._plugin, method)
+            if not callable(asked):
+                return self._not_a_method(method, asked)
+            answer = await _called(asked, method)
         except (Exception, SystemExit) as error:
             self._failed(f"{method}() failed: {_said(error)}")
             return None
         if answer is None:
             self._failed(f"{method}() returned None")
         return answer
+
+    def _not_a_method(self, name: str, value: Any) -> None:
+        message = f"{name} must be a method, not {quoted(value)}"
+        hint = f"write def {name}(self): return {value!r:.100}"
+        self.problems.append(Problem("plugin_failed", message, hint=hint))
 
     def _failed(self, message: str) -> None:
         self.problems.append(Problem("plugin_failed", message))

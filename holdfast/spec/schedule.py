@@ -72,8 +72,17 @@ def schedules_from_file(path: str | os.PathLike[str]) -> ScheduleFile:
 
 def schedule_files(folder: str | os.PathLike[str]) -> list[str]:
     """The schedule files of a folder, not of those beneath it: `schedules.yaml` and `*.schedules.yaml`, or `.yml`."""
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file())
-    return [os.path.join(folder, name) for name in names if is_schedule_file(name)]
+    with os.scandir(folder) as entries:
+        names = sorted(entry.name for entry in entries if is_schedule_file(entry.name) and _is_file(entry))
+    return [os.path.join(folder, name) for name in names]
+
+
+def _is_file(entry: os.DirEntry[str]) -> bool:
+    """A link that leads nowhere counts as a file: reading it says what is wrong with it."""
+    try:
+        return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
+    except OSError:
+        return True
 
 
 def is_schedule_file(name: str) -> bool:
@@ -97,9 +106,9 @@ def schedules_from_files(paths: Iterable[str | os.PathLike[str]]) -> tuple[Sched
         except InvalidSpec as refused:
             problems += refused.problems
         except OSError as error:
-            problems.append(
-                Problem("unreadable", f"cannot be read: {error.strerror}", source=os.fspath(path))
-            )
+            message = f"{os.path.basename(path)} cannot be read: {error.strerror}"
+            hint = "restore it, or delete it"
+            problems.append(Problem("unreadable", message, hint=hint, source=os.fspath(path)))
     problems += check_together(spec for file in files for spec in file.schedules)
     if problems:
         raise InvalidSpec(problems)

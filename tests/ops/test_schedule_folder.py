@@ -343,3 +343,21 @@ async def test_a_file_that_a_skill_names_is_not_read_twice(tmp_path: Path) -> No
     (shelf.root / "schedules/linked.schedules.yaml").symlink_to(shelf.root / "skills/maya/fires.yaml")
     await shelf.folder.scan_all()
     assert (shelf.ids, shelf.sets[0][0].spec.workflow) == ([["own"]], "maya::export")
+
+
+@pytest.mark.parametrize(
+    ("target", "reason"),
+    [
+        ("loop.schedules.yaml", "Too many levels of symbolic links"),
+        ("gone.yaml", "No such file or directory"),
+    ],
+)
+async def test_a_link_that_leads_nowhere_is_a_problem_of_its_file(
+    tmp_path: Path, target: str, reason: str
+) -> None:
+    shelf = Shelf(tmp_path)
+    (tmp_path / "schedules" / "loop.schedules.yaml").symlink_to(target)
+    await shelf.folder.load()
+    assert shelf.sets == []
+    (problem,) = shelf.folder.problems
+    assert str(problem).endswith(f"cannot be read: {reason} (restore it, or delete it)")

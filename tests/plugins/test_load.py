@@ -206,6 +206,20 @@ async def test_an_object_without_the_methods_of_a_plugin_is_refused() -> None:
     assert [plugin.name for plugin in loaded.plugins] == ["good"]
 
 
+async def test_a_name_that_is_a_text_instead_of_a_method_refuses_the_plugin() -> None:
+    plugin = Example()
+    plugin.name = "mine"  # type: ignore[method-assign, assignment]
+    (problem,) = problems(await load(given([plugin])))
+    assert "its name is \"mine\", which cannot be called (write def name(self): return 'mine')" in problem
+
+
+async def test_a_priority_that_is_a_number_instead_of_a_method_refuses_the_plugin() -> None:
+    plugin = Example()
+    plugin.priority = 3  # type: ignore[method-assign, assignment]
+    (problem,) = problems(await load_one(plugin))
+    assert problem == 'priority must be a method, not "3" (write def priority(self): return 3)'
+
+
 async def test_an_object_with_the_methods_is_a_plugin_without_the_base_class() -> None:
     class Bare:
         def name(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from holdfast.plan import expr, flow, steps
+from holdfast.plan import flow, steps, templates
 from holdfast.plan.graph import KEEP_NAMED, KEEP_NOTHING, KEEP_RESULT, Plan
 from holdfast.plan.nested import Inner, NestedOf
 from holdfast.plan.references import template_of, templates_of, texts_in, undo_templates_of
@@ -87,7 +87,7 @@ def compile_workflow(spec: WorkflowSpec, uses: Mapping[str, Resolved] | None = N
         name=spec.name,
         version=whole.version,
         root=root,
-        output=None if spec.output is None else expr.render(template_of(spec.output, scope)),
+        output=None if spec.output is None else templates.render(template_of(spec.output, scope)),
         keeps_result=keeps_result,
         asks_workers=root.asks_workers,
         timeout_ms=millis(spec.timeout_secs),
@@ -132,7 +132,9 @@ def _inner(used: Resolved, depth: int, keep: int) -> Inner:
     inside = Scope.of(child, depth)
     kept = keep if child.output is None else KEEP_NOTHING
     block = steps.block_of(child, inside, kept, _nested_of(used.uses))
-    output = None if child.output is None else expr.render(template_of(child.output, inside), refers=False)
+    output = (
+        None if child.output is None else templates.render(template_of(child.output, inside), refers=False)
+    )
     return Inner(child.name, block, output, fill, timeout_ms)
 
 

@@ -1,26 +1,26 @@
-"""Compile templates and JSONPaths to closures over the values that a step can see.
+"""Compile references and JSONPaths to closures over the values that a step can see.
 
-Knows how values are traversed, formatted and referred to. Does not parse text (it receives an AST) and does not know where values
-are stored (a View provides them). Rendered text is data and is never parsed as a template again.
+Knows how values are traversed and referred to. Does not parse text (it receives an AST) and does not know where values are stored
+(a View provides them). plan/templates renders what they return.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import msgspec
 from msgspec import Raw
 
 from holdfast.plan import composed
-from holdfast.plan.composed import TooLarge, escaped_chunks, escaped_text, printed, refuse_large
-from holdfast.plan.graph import Evaluate, ItemsOf, Render, View
-from holdfast.plan.resolve import escaped, escaped_key, reference_to
+from holdfast.plan.composed import TooLarge, refuse_large
+from holdfast.plan.graph import Evaluate, ItemsOf, View
+from holdfast.plan.resolve import reference_to
 from holdfast.plan.unread import Members, Unread, count_items, locate, members_in, value_in
 from holdfast.spec.aliased import Aliased
 from holdfast.spec.expr import Find
 from holdfast.spec.work import Work, read
-from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode, is_too_deep, written
+from holdfast.values import written
 
 # A part over this size that is exactly an existing value is stored as a reference, so that a large output used by a
 # thousand items is in the journal once.
@@ -137,7 +137,7 @@ def evaluate(source: Source | Lookup) -> Evaluate:
     if isinstance(source, Lookup):
         build = document(source.document)
         return lambda view: walk(build(view), members)
-    if (name := _input_named(source)) is not None:
+    if (name := input_named(source)) is not None:
         return lambda view: view.inputs().get(name)
     if source.kind == "inputs":
         return lambda view: walk(view.inputs(), members, strict=source.strict)
@@ -154,7 +154,7 @@ def _variable(source: Source) -> Evaluate:
     return lambda view: walk(view.var(view.frames[depth], name), rest)
 
 
-def _input_named(source: Source) -> str | None:
+def input_named(source: Source) -> str | None:
     """`inputs.name`, the most common reference: inputs are always an object, so one lookup is enough."""
     members = source.members
     is_plain = source.kind == "inputs" and len(members) == 1 and isinstance(members[0], str)
@@ -252,286 +252,6 @@ def members_all(source: Source) -> Evaluate:
         return hits[0] if len(hits) == 1 else hits or None
 
     return evaluated
-
-
-# --------------------------------------------------------------------------------------------- rendering
-#
-# Two numbers are tracked while a value is rendered. `view.size` is the size of its larger parts so far, with references
-# followed: above the limit nothing more is built. `view.excess` is the difference between the size of the value and of its
-# text, because a reference is shorter than its value and an escaped key is longer; it makes the total exact.
-
-Piece = Callable[[View], bytes]
-SHORT: Final = 2 * JSON_DEPTH_MAX  # a shorter text cannot be too deep
-# Smaller parts are not counted one by one: a definition has too few of them to matter.
-COUNTED_BYTES_MIN: Final = 64
-
-
-class Text(msgspec.Struct, frozen=True):
-    """Text around values, already resolved."""
-
-    parts: tuple[str | Source | Lookup | Secret, ...]
-
-
-Leaf = Source | Lookup | Secret
-
-
-def copied(template: Any) -> Any:
-    """Return a resolved template whose values are copied where they would be referred to."""
-    match template:
-        case Source():
-            return msgspec.structs.replace(template, is_copied=True)
-        case Text(parts):
-            return Text(tuple(copied(part) for part in parts))
-        case Merged(base, own):
-            return Merged(copied(base), copied(own))
-        case dict():
-            return {key: copied(member) for key, member in template.items()}
-        case list():
-            return [copied(member) for member in template]
-        case _:
-            pass
-    return template
-
-
-def render(template: Any, *, refers: bool = True, levels: int = 0) -> Render:
-    """Compile JSON data that contains leaves (Source, Secret, Text) to a closure that returns its JSON text.
-
-    Constant parts are prepared as text, and rendering inserts the texts of the leaves. With `refers`, large existing values become
-    references that are resolved later; without, the text is the value itself. `levels` is the nesting that the author did not
-    write. The closure raises TooLarge.
-    """
-    pieces = _merged(_pieces(template, refers))
-    if len(pieces) == 1 and isinstance(pieces[0], bytes):
-        constant = pieces[0]
-        return lambda view: constant
-    escapes = _escapes(template) if refers else 0
-    if len(pieces) == 3 and callable(one := pieces[1]):  # one value in an object: the most common case
-        head, tail = pieces[0], pieces[2]
-        assert isinstance(head, bytes) and isinstance(tail, bytes)
-
-        def around(view: View) -> bytes:
-            if view.size or view.excess:  # left from an earlier value; a test is cheaper than a write
-                view.size = view.excess = 0
-            text = head + one(view) + tail
-            if len(text) <= SHORT and not view.excess:
-                return text
-            return _checked(text, view, levels, escapes)
-
-        return around
-    join = _joined(pieces)
-
-    def counted(view: View) -> bytes:
-        view.size = view.excess = 0
-        return _checked(join(view), view, levels, escapes)
-
-    return counted
-
-
-def _joined(pieces: Sequence[bytes | Piece]) -> Piece:
-    return lambda view: b"".join([piece if isinstance(piece, bytes) else piece(view) for piece in pieces])
-
-
-def _counted(size: int, view: View) -> None:
-    """Count a large part of the value before it is built or referred to."""
-    view.size += size
-    if view.size > composed.LIMIT:
-        raise TooLarge
-
-
-def _checked(text: bytes, view: View, around: int, escapes: int) -> bytes:
-    if len(text) + view.excess - escapes > composed.LIMIT:
-        raise TooLarge
-    if len(text) > SHORT and is_too_deep(text, view.depth_max + around):
-        raise NotJson(f"the value is nested deeper than {view.depth_max} levels")
-    return text
-
-
-def _pieces(template: Any, refers: bool) -> Iterator[bytes | Piece]:
-    if isinstance(template, dict):
-        yield from _of_object(template, refers)
-    elif isinstance(template, list):
-        yield b"["
-        for index, value in enumerate(template):
-            yield b"," if index else b""
-            yield from _pieces(value, refers)
-        yield b"]"
-    elif isinstance(template, Source):
-        yield _whole(template, refers)
-    elif isinstance(template, Lookup):
-        value_of = evaluate(template)
-        yield lambda view: _passed_on(value_of(view), None, view, refers)
-    elif isinstance(template, Text):
-        yield _text(template)
-    elif isinstance(template, Merged):
-        yield _over(template, refers)
-    else:
-        yield encode({"$secret": template.name} if isinstance(template, Secret) else template)
-
-
-def _of_object(template: dict[str, Any], refers: bool) -> Iterator[bytes | Piece]:
-    yield b"{"
-    for index, (key, value) in enumerate(template.items()):
-        yield (b"," if index else b"") + encode(escaped_key(key) if refers else key) + b":"
-        yield from _pieces(value, refers)
-    yield b"}"
-
-
-def _escapes(template: Any) -> int:
-    """Return how many keys of a template are escaped with a second `$`."""
-    if isinstance(template, dict):
-        return sum(key.startswith("$") + _escapes(member) for key, member in template.items())
-    return sum(map(_escapes, template)) if isinstance(template, list) else 0
-
-
-def _merged(pieces: Iterator[bytes | Piece]) -> list[bytes | Piece]:
-    merged: list[bytes | Piece] = []
-    constant: list[bytes] = []
-    for piece in pieces:
-        if isinstance(piece, bytes):
-            constant.append(piece)
-            continue
-        if constant:
-            merged.append(b"".join(constant))
-            constant = []
-        merged.append(piece)
-    return [*merged, b"".join(constant)] if constant else merged
-
-
-def _whole(source: Source, refers: bool) -> Piece:
-    """Render a placeholder that is the whole string: the value keeps its type."""
-    value_of, name = evaluate(source), _input_named(source)
-
-    def of_input(view: View) -> bytes:
-        value = view.inputs().get(name)
-        return written(value) if type(value) is int else _passed_on(value, source, view, refers)
-
-    def piece(view: View) -> bytes:
-        value = value_of(view)
-        return written(value) if type(value) is int else _passed_on(value, source, view, refers)
-
-    return piece if name is None else of_input
-
-
-def _over(merged: Merged, refers: bool) -> Piece:
-    """Render an object with replaced members. Large members that are passed on unchanged become references."""
-    if not merged.own:
-        return _whole(merged.base, refers)
-    own = _joined(_merged(_pieces(merged.own, refers)))
-    value_of, names = evaluate(merged.base), frozenset(merged.own)
-    escapes = _escapes(merged.own) if refers else 0
-
-    def piece(view: View) -> bytes:
-        view.excess -= escapes
-        parts = [own(view)[1:-1]]
-        for key, value in members_in(value_of(view)).items():
-            if key not in names:
-                at = msgspec.structs.replace(merged.base, members=(*merged.base.members, key))
-                part = _passed_on(value, at, view, refers)
-                view.excess -= refers and key.startswith("$")
-                parts.append(encode(escaped_key(key) if refers else key) + b":" + part)
-        return b"{" + b",".join(parts) + b"}"
-
-    return piece
-
-
-def _passed_on(value: Any, source: Source | None, view: View, refers: bool) -> bytes:
-    if type(value) is Raw and refers and source is not None and source.stays:  # without a copy of it
-        _counted(len(value), view)
-        return _referred(source, len(value), view)
-    text = written(value)
-    if len(text) > COUNTED_BYTES_MIN:
-        _counted(len(text), view)
-        if len(text) > REFERENCE_BYTES_MIN and refers and source is not None and source.stays:
-            return _referred(source, len(text), view)
-    if refers and text.find(b'"$') >= 0 and not isinstance(value, str):
-        marked = escaped(text)
-        view.excess += len(text) - len(marked)
-        return marked
-    return text
-
-
-def _referred(source: Source, size: int, view: View) -> bytes:
-    reference = reference_to(source.path(view), source.members)
-    view.excess += size - len(reference)
-    return reference
-
-
-def all_vars(depth: int, *, refers: bool = True) -> Render:
-    """Return all variables of the plan in a frame, as JSON text."""
-
-    def text_of_all(view: View) -> bytes:
-        text = view.vars_text(view.frames[depth])
-        if len(text) > composed.LIMIT:
-            raise TooLarge
-        return escaped(text) if refers and b'"$' in text else text
-
-    return text_of_all
-
-
-def _text(text: Text) -> Piece:
-    if any(isinstance(part, Secret) for part in text.parts):
-        return _secret_text(text)
-    pieces = [
-        b"".join(escaped_chunks(part)) if isinstance(part, str) else evaluate(part)
-        for part in text.parts
-        if not isinstance(part, Secret)
-    ]
-
-    def piece(view: View) -> bytes:
-        parts = [b'"']
-        for each in pieces:
-            for chunk in (each,) if type(each) is bytes else escaped_text(each(view)):  # type: ignore[operator]
-                _counted(len(chunk), view)
-                parts.append(chunk)
-        parts.append(b'"')
-        return b"".join(parts)
-
-    return piece
-
-
-def _secret_text(text: Text) -> Piece:
-    """Keep text around a secret in parts. They are joined only when the call is made."""
-    pieces = [part if isinstance(part, str | Secret) else evaluate(part) for part in text.parts]
-
-    def piece(view: View) -> bytes:
-        parts = []
-        for each in pieces:
-            for chunk in _secret_parts(each, view):
-                _counted(len(chunk) + 1, view)
-                parts.append(chunk)
-        return b'{"$text":[' + b",".join(parts) + b"]}"
-
-    return piece
-
-
-def _secret_parts(part: str | Secret | Evaluate, view: View) -> Iterator[bytes]:
-    if isinstance(part, Secret):
-        yield encode({"$secret": part.name})
-        return
-    for chunk in escaped_chunks(part if isinstance(part, str) else printed(part(view))):
-        yield b'"' + chunk + b'"'
-
-
-def text_of(template: Any) -> Callable[[View], str]:
-    """Compile a template whose result is text, whatever the types of its values. Other data becomes its JSON text."""
-    if not isinstance(template, str | Text | Leaf):
-        text = render(template, refers=False)
-        return lambda view: text(view).decode()
-    text = render(_as_text(template))
-    return lambda view: decode(text(view))
-
-
-def texts_of(templates: Sequence[Any]) -> Callable[[View], list[str]]:
-    """The same for several templates, which count as one value towards the size limit."""
-    text = render([_as_text(template) for template in templates])
-    return lambda view: decode(text(view))
-
-
-def _as_text(template: Any) -> str | Text:
-    if isinstance(template, str):
-        return template
-    parts = template.parts if isinstance(template, Text) else (template,)
-    return Text(tuple(part for part in parts if not isinstance(part, Secret)))
 
 
 # ------------------------------------------------------------------------------------------------- items

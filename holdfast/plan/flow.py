@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, assert_never
 
 from holdfast import limits
-from holdfast.plan import composed, expr
+from holdfast.plan import composed, templates
 from holdfast.plan.answers import answer_of
 from holdfast.plan.composed import TooLarge, printed
 from holdfast.plan.expr import Source
@@ -89,7 +89,7 @@ _FINAL, _ENDED = "/final", "/ended"  # no key of a node is written so in a path
 
 def output_of(depth: int, *, refers: bool = True) -> Render:
     """Return the output of a graph: its variables."""
-    return expr.all_vars(depth, refers=refers)
+    return templates.all_vars(depth, refers=refers)
 
 
 def node_count(graph: Graph) -> int:
@@ -109,9 +109,9 @@ class _Builder:
             case "executor" | "local":
                 return self._call(node, rules, resolver, resolver.prep, node.service or "")
             case "choice":
-                return Value(*rules[:2], expr.render(resolver.prep, refers=False), post=rules.post)
+                return Value(*rules[:2], templates.render(resolver.prep, refers=False), post=rules.post)
             case "timer":
-                shown = expr.render(resolver.prep, refers=False)
+                shown = templates.render(resolver.prep, refers=False)
                 return Timer(*rules[:2], _due(resolver), lambda view, at: shown(view), post=rules.post)
             case "foreach":
                 items = items_of(expr_of(resolver.prep))
@@ -144,7 +144,7 @@ class _Builder:
             rules.routes,
             name,
             inner.block,
-            expr.render(resolver.params, refers=False),
+            templates.render(resolver.params, refers=False),
             inner.fill,
             inner.output,
             node.timeout_ms or inner.timeout_ms,
@@ -171,7 +171,7 @@ class _Builder:
             name=rules.name,
             routes=rules.routes,
             target=target,
-            inputs=expr.render({"input": given, "params": resolver.params, **(more or {})}, levels=1),
+            inputs=templates.render({"input": given, "params": resolver.params, **(more or {})}, levels=1),
             keep=KEEP_NAMED if rules is _INNER else 0,
             retry=_retry(node),
             timeout_ms=(node.timeout_ms or None) if is_local else None,
@@ -212,7 +212,9 @@ def _undo(node: FlowNode, undo: NodeCompensation, resolver: Resolver) -> Undo:
         is_plain=False,
     )
     given = {"input": Source("vars", (OUTPUT,), resolver.depth), "params": resolver.of_undo(undo.params)}
-    return Undo(Block({COMPENSATE: call}, COMPENSATE), expr.render(expr.copied(given), levels=1), OUTPUT)
+    return Undo(
+        Block({COMPENSATE: call}, COMPENSATE), templates.render(templates.copied(given), levels=1), OUTPUT
+    )
 
 
 def _routes(edges: Mapping[str, str], end: str) -> Routes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from holdfast.plan import expr
+from holdfast.plan import expr, templates
 from holdfast.plan.expr import Merged, Source
 from holdfast.plan.graph import Evaluate, View
 from holdfast.plan.unread import value_in
@@ -107,6 +107,6 @@ def expr_of(template: Any) -> Evaluate:
     if isinstance(template, Source):
         return expr.evaluate(template)
     if isinstance(template, Merged | dict | list):
-        text = expr.render(template, refers=False)
+        text = templates.render(template, refers=False)
         return lambda view: value_in(text(view))
     return lambda view: template

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.plan import expr
+from holdfast.plan import expr, templates
 from holdfast.plan.expr import Source, truthy
 from holdfast.plan.graph import END, Block, Call, Nested, Node, Post, Routes, Timer, Value, View
 from holdfast.spec.expr import compiled, parse_jsonpath
@@ -58,7 +58,7 @@ def polling(
         CHECK: Value(
             CHECK,
             Routes(END),
-            expr.render(latest, refers=False),
+            templates.render(latest, refers=False),
             post=Post(_nothing, action, {"done": END, "again": PAUSE}),
         ),
         PAUSE: Timer(PAUSE, Routes(CALL), due, lambda view, at: b"null", post=Post(_nothing, _no_action, {})),
@@ -70,7 +70,7 @@ def polling(
         block=Block(nodes, CALL, frozenset(nodes)),
         inputs=_no_inputs,
         fill=dict,
-        output=expr.render(latest, refers=False),
+        output=templates.render(latest, refers=False),
         timeout_ms=timeout_ms,
         keep=keep,
         what="poll",

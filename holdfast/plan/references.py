@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.plan import conditions, expr
+from holdfast.plan import conditions, expr, templates
 from holdfast.plan.graph import (
     Evaluate,
     View,
@@ -205,7 +205,7 @@ def template_of(value: Any, scope: Scope) -> Any:
         if isinstance(parsed, Ref):
             return _leaf(parsed, scope)
         if isinstance(parsed, Text):
-            return expr.Text(
+            return templates.Text(
                 tuple(part if isinstance(part, str) else _leaf(part, scope) for part in parsed.parts)
             )
         return value
@@ -216,7 +216,7 @@ def template_of(value: Any, scope: Scope) -> Any:
     return value
 
 
-def _leaf(ref: Ref, scope: Scope) -> expr.Leaf:
+def _leaf(ref: Ref, scope: Scope) -> templates.Leaf:
     if ref.root == "secrets":
         return expr.Secret(".".join(map(str, ref.parts)))
     members = (ref.root, *ref.parts)

@@ -9,7 +9,7 @@ from typing import Any, assert_never
 
 import msgspec
 
-from holdfast.plan import expr
+from holdfast.plan import expr, templates
 from holdfast.plan.answers import answer_of
 from holdfast.plan.graph import (
     COMPENSATE,
@@ -185,7 +185,7 @@ class _Builder:
             is_plain=policy.timeout_secs is None and undo.service is None,
         )
         levels = 0 if undo.service is None else 1
-        inputs = expr.render(expr.copied(template_of(args, inside)), levels=levels)
+        inputs = templates.render(templates.copied(template_of(args, inside)), levels=levels)
         return Undo(Block({COMPENSATE: call}, COMPENSATE), inputs, OUTPUT)
 
     def _node(
@@ -237,7 +237,7 @@ class _Builder:
             name=step.id,
             routes=routes,
             target=target,
-            inputs=expr.render(template_of(args or {}, scope), levels=levels),
+            inputs=templates.render(template_of(args or {}, scope), levels=levels),
             keep=keep,
             retry=policy.retry,
             timeout_ms=millis(policy.timeout_secs),
@@ -278,7 +278,7 @@ class _Builder:
             routes=routes,
             workflow=inner.name,
             block=inner.block,
-            inputs=expr.render(template_of(body.inputs or {}, scope), refers=False),
+            inputs=templates.render(template_of(body.inputs or {}, scope), refers=False),
             fill=inner.fill,
             output=inner.output,
             timeout_ms=inner.timeout_ms,
@@ -409,7 +409,7 @@ def _key_rule(policy: StepPolicy, scope: Scope) -> KeyRule | None:
     if policy.idempotency_key is None:
         return None
     return KeyRule(
-        text=expr.text_of(template_of(policy.idempotency_key, scope)),
+        text=templates.text_of(template_of(policy.idempotency_key, scope)),
         is_global=policy.idempotency_scope == "global",
         ttl_ms=millis(policy.idempotency_ttl_secs or None),
         waits=policy.on_conflict == "wait",
@@ -430,9 +430,11 @@ def _pending(answer: Answer) -> PendingRule | None:
 
 def _signal(step: WorkflowStep, body: WaitEventBody, routes: Routes, scope: Scope, keep: int) -> Signal:
     named = [body.signal_key] if body.signal_key is not None else list(body.any_ or body.all_ or ())
-    names = expr.texts_of([template_of(name, scope) for name in named])
+    names = templates.texts_of([template_of(name, scope) for name in named])
     mode = "one" if body.signal_key is not None else "any" if body.any_ is not None else "all"
-    correlation = None if body.correlation is None else expr.text_of(template_of(body.correlation, scope))
+    correlation = (
+        None if body.correlation is None else templates.text_of(template_of(body.correlation, scope))
+    )
     return Signal(
         step.id,
         routes,
@@ -449,7 +451,7 @@ def _approval(step: WorkflowStep, body: ApproveBody, routes: Routes, scope: Scop
     return Approval(
         name=step.id,
         routes=routes,
-        prompt=expr.text_of(template_of(body.prompt, scope)),
+        prompt=templates.text_of(template_of(body.prompt, scope)),
         need=1 if quorum is None else quorum.need,
         of=() if quorum is None else tuple(quorum.of),
         form=body.form,

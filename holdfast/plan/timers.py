@@ -6,7 +6,7 @@ import math
 from datetime import datetime
 from typing import Any, Final
 
-from holdfast.plan import expr
+from holdfast.plan import templates
 from holdfast.plan.graph import (
     View,
 )
@@ -33,7 +33,7 @@ def fired(view: View, at: Millis) -> bytes:
 
 def due_of(body: TimerBody, scope: Scope) -> Any:
     until = body.until is not None
-    render = expr.render(template_of(body.until if until else body.delay_ms, scope), refers=False)
+    render = templates.render(template_of(body.until if until else body.delay_ms, scope), refers=False)
 
     def due(view: View, now: Millis) -> Millis:
         value = value_in(render(view))

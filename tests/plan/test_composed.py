@@ -16,8 +16,9 @@ from holdfast.engine.state import Run
 from holdfast.plan import composed
 from holdfast.plan.compile import compile_definition
 from holdfast.plan.composed import TooLarge
-from holdfast.plan.expr import SHORT, Merged, Source, Text, render, text_of, texts_of
+from holdfast.plan.expr import Merged, Source
 from holdfast.plan.resolve import resolved
+from holdfast.plan.templates import SHORT, Text, render, text_of, texts_of
 from holdfast.spec.notation import definition_from_text
 from holdfast.values import Millis, RunId, RunNo, decode, encode
 

@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.plan.composed import escaped_text
-from holdfast.plan.expr import items_of, render, truthy, walk
+from holdfast.plan.expr import items_of, truthy, walk
 from holdfast.plan.resolve import members_of, pointer_of, resolved
+from holdfast.plan.templates import render
 from holdfast.plan.unread import Items, count_items, locate
 from holdfast.values import decode, encode
 from tests.engine.driver import Case, starts

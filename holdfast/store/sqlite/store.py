@@ -41,7 +41,6 @@ QUICK_SECONDS: Final = (
 WAIT_SECONDS: Final = (
     0.01  # the longest that the loop waits for one commit: one turn of the loop may have several
 )
-MANY_RUNS: Final = 50  # that one commit adds: the loop does other work meanwhile
 WAL_BYTES: Final = 4 * 1024 * 1024  # allocated in advance: a commit then changes no file size
 CHECKPOINT_PAGES: Final = 1_000
 BUSY_MS_LATER: Final = 50  # how long a commit waits for another writer; the committer retries, so that other callers are not blocked
@@ -259,9 +258,9 @@ class SqliteStore(SqliteUpkeep):
 
     def submit(self, batch: Batch, done: Done) -> None:
         self._end_look()  # an open snapshot would keep the WAL from being checkpointed
-        # A run that is deleted may have any number of rows, and many new runs take some milliseconds.
-        is_small = not batch.forgotten and len(batch.new_runs) < MANY_RUNS
-        is_quick = is_small and self._sync_seconds < QUICK_SECONDS
+        is_quick = (
+            self._sync_seconds < QUICK_SECONDS and not batch.forgotten
+        )  # a run may have any number of rows
         may_wait = is_quick and not self._at_work
         if not self.threads or (may_wait and not self.shares_loop):
             return done(self._try(batch))

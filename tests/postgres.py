@@ -97,6 +97,7 @@ class Proxy:
         self._server, self._folder = Path(query.pop("host"), SOCKET), folder
         self.url = urlunsplit(parts._replace(query=urlencode({**query, "host": str(folder)})))
         self.swallows = 0  # answers to statements that are lost, with their connections
+        self.drops = False  # the next statement, with its connection
         self.is_hole = False  # nothing passes, and nothing is closed
         self.refuses = False  # connections
         self._writers: set[asyncio.StreamWriter] = set()
@@ -136,6 +137,9 @@ class Proxy:
             while data := await reader.read(65_536):
                 while self.is_hole:
                     await asyncio.sleep(0.01)
+                if not answers and self.drops:
+                    self.drops = False
+                    break
                 # C is the tag of an answer to a statement that was carried out, Z of the end of an answer.
                 if answers and self.swallows and b"C\x00\x00\x00" in data and data[-6:-5] == b"Z":
                     self.swallows -= 1

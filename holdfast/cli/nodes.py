@@ -14,6 +14,7 @@ from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
 
 HEADS: Final = ("NAME", "EPOCH", "ADDRESS", "VERSION", "SINCE", "RUNS", "STATE")
+LEASED: Final = ("LEASE", "CLOCK")  # where several nodes share a database
 
 
 def command(given: Given) -> int:
@@ -28,7 +29,9 @@ async def _list(settings: Settings, *, as_json: bool) -> int:
     if not page.items:
         say("no server owns this file; start one with holdfast up, or name one with --server")
         return 0
-    return 0 if show(table(HEADS, [_cells(one) for one in page.items])) else UNWRITTEN
+    is_shared = any(one.lease_secs is not None for one in page.items)
+    rows = [(*_cells(one), *(_leased(one) if is_shared else ())) for one in page.items]
+    return 0 if show(table((*HEADS, *LEASED) if is_shared else HEADS, rows)) else UNWRITTEN
 
 
 async def _asked(server: Server) -> NodePage:
@@ -50,3 +53,8 @@ def _cells(node: Node) -> tuple[str, ...]:
         str(node.runs),
         node.state,
     )
+
+
+def _leased(node: Node) -> tuple[str, str]:
+    lease = "" if node.lease_secs is None else f"{node.lease_secs:.0f} s"
+    return lease, f"{node.clock_ahead_secs:+.1f} s"

@@ -83,6 +83,7 @@ class Outbox(Service):
 
     async def open(self, *, drive: bool) -> None:
         self.drives_all = drive
+        self.clock.begin()  # a database that has a clock of its own is open now
         if drive:
             self.query()
 

@@ -218,6 +218,7 @@ async def _opened(
     engine.fires.hold()  # until the folders are read
     engine.kinds.is_off = not settings.fires
     await engine.open()
+    await engine.store.serve_at(address)
     tracing = traces.begin(engine.door, engine.dispatch.jobs, settings.otel)
     try:
         # No await here, so no run continues before callers and outgoing calls are guarded.

@@ -90,6 +90,8 @@ class Upkeep(Service):
 
     async def _tidy(self) -> None:
         try:
+            if not await self._store.take_duty("upkeep", AGAIN_SECONDS):
+                return self._wait(AGAIN_SECONDS)  # another node does it
             await self._retire()
             await add_up_pulse(self._store, self._committer, self._clock.now())
             await self._by_pieces(lambda: forget_expired(self._store, self._committer, self._clock.now()))

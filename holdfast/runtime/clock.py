@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from holdfast.values import Millis, RunId
@@ -36,6 +37,18 @@ class SystemClock:
         return uuid7(self.now(), noise)
 
 
+class SharedClock(SystemClock):
+    """The clock of the database that several nodes share, so that their due times and claims agree: `offset_ms` says how far it is
+    ahead of the monotonic clock of this machine. The wall clock of this machine may be wrong, or be set, without effect."""
+
+    def __init__(self, offset_ms: Callable[[], int]) -> None:
+        super().__init__()
+        self._offset_ms = offset_ms
+
+    def now(self) -> Millis:
+        return Millis(time.monotonic_ns() // 1_000_000 + self._offset_ms())
+
+
 def uuid7(at: Millis, noise: bytes) -> RunId:
     """A UUID of version 7: sorted by creation, unique by 74 random bits."""
     time, drawn = f"{at:012x}", noise.hex()
@@ -56,6 +69,10 @@ class Steady:
         self._ahead = clock.now() - int(
             clock.monotonic() * 1000
         )  # how far the wall clock is ahead of the monotonic clock
+
+    def begin(self) -> None:
+        """Follow the wall clock as it is now, whatever it said before."""
+        self._ahead = self._clock.now() - int(self.monotonic() * 1000)
 
     def at_least(self, at: Millis) -> None:
         """Continue from this time, which was reached before the wall clock was set back and before this process

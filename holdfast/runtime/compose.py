@@ -35,7 +35,7 @@ from holdfast.plugins.call import add_tools
 from holdfast.plugins.find import installed, referenced
 from holdfast.plugins.load import Loaded, load
 from holdfast.runtime.alarms import Alarms
-from holdfast.runtime.clock import Clock, SystemClock
+from holdfast.runtime.clock import Clock, SharedClock, SystemClock
 from holdfast.runtime.commands import Commands
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.door import Door
@@ -262,7 +262,7 @@ def parts_of(
     store: Store, registry: Registry, clock: Clock | None = None, options: Options | None = None
 ) -> Parts:
     """The parts of an engine on a store."""
-    core = _Core(store, registry, clock or SystemClock(), options or Options())
+    core = _Core(store, registry, clock or _clock_of(store), options or Options())
     clock, door, gate, manual_clock = core.clock, core.door, core.gate, core.options.manual_clock
     starts = _starts(core)
     runs = Runs(store, door, core.residents, core.ownership, core.alarms, core.outputs, gate)
@@ -326,6 +326,10 @@ def parts_of(
         secrets=core.secrets,
         options=core.options,
     )
+
+
+def _clock_of(store: Store) -> Clock:
+    return SystemClock() if store.look_every is None else SharedClock(store.clock_offset_ms)
 
 
 def _starts(core: _Core) -> Starts:

@@ -15,7 +15,7 @@ from holdfast.errors import HoldfastError, StoreGone
 from holdfast.store.batch import Batch
 from holdfast.store.feed import Cursor, Stretch
 from holdfast.store.jobs import SharedJobs
-from holdfast.store.ownership import Claim, Claimable, Kept, Look, MailRow
+from holdfast.store.ownership import Claim, Claimable, Kept, Look, MailRow, NodeRow
 from holdfast.store.records import (
     ApiKey,
     AssignmentRow,
@@ -236,6 +236,18 @@ class Store(Protocol):
     # Whether the lease of this node surely holds: asked before each start of an attempt. None if there is no other node.
     @property
     def trusts_lease(self) -> Callable[[], bool] | None: ...
+
+    def clock_offset_ms(self) -> int:
+        """How far the clock that the nodes share is ahead of the monotonic clock of this machine."""
+
+    async def nodes(self) -> list[NodeRow]:
+        """The nodes that share the database, this one included; none if there is no other."""
+
+    async def serve_at(self, address: str) -> None:
+        """Let other nodes show where this one is served."""
+
+    async def take_duty(self, what: str, seconds: float) -> bool:
+        """Whether this node does a work now that one node does for all. No other gets it for so long, unless this one dies."""
 
     def on_hint(self, call: Callable[[], None]) -> None:
         """Call this when another node has posted mail, as a hint: it may come late or never."""

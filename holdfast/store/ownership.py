@@ -55,6 +55,21 @@ class Look(NamedTuple):
     has_offers: bool  # jobs that pull workers may fetch
 
 
+class NodeRow(NamedTuple):
+    """An incarnation of a node. One that is over is shown until its runs are taken over."""
+
+    name: str
+    epoch: int
+    is_over: bool
+    began_at: Millis
+    lease_left_ms: int
+    release: str
+    address: str
+    pid: int
+    clock_ahead_ms: int
+    runs: int
+
+
 class MailRow(NamedTuple):
     """The same as its owner reads it."""
 

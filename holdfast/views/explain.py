@@ -22,6 +22,7 @@ from holdfast.runtime.fatal_runs import set_aside_of
 from holdfast.runtime.load import load_run_in_turns
 from holdfast.runtime.resident_run import SERVICE, need_of
 from holdfast.store.base import PIECE_BYTES, Store
+from holdfast.store.ownership import NodeRow
 from holdfast.store.records import AssignmentRow, RunRow, SetAside, WorkerRow
 from holdfast.values import TERMINAL, Millis, RunNo
 from holdfast.views.memory import Memory
@@ -87,6 +88,10 @@ class Around:
         ]
         return max(heard, default=None)
 
+    def other_node(self, row: RunRow) -> str | None:
+        """Return the name of another node that shares the database and drives the run."""
+        return None
+
     def trouble(self, no: RunNo) -> tuple[str, str] | None:
         """Return a reason that concerns the whole run, and what unblocks it."""
         return None
@@ -102,12 +107,19 @@ class Around:
 class AroundLive(Around):
     """The same, from the memory of the engine that owns the file."""
 
-    def __init__(self, memory: Memory, epoch: int, jobs: Mapping[str, AssignmentRow]) -> None:
+    def __init__(
+        self, memory: Memory, epoch: int, jobs: Mapping[str, AssignmentRow], nodes: Sequence[NodeRow]
+    ) -> None:
         super().__init__({"pid": os.getpid()}, epoch, jobs, (), memory.now)
         self._memory = memory
+        self._others = {node.epoch: node for node in nodes if not node.is_over and node.epoch != epoch}
 
     def drives(self, row: RunRow) -> bool:
-        return row.no in self._memory.residents or super().drives(row)
+        return row.no in self._memory.residents or super().drives(row) or self.other_node(row) is not None
+
+    def other_node(self, row: RunRow) -> str | None:
+        other = None if row.owner_epoch is None else self._others.get(row.owner_epoch)
+        return None if other is None else other.name
 
     def able(self, tenant: str, service: str) -> int:
         return self._memory.workers_of(tenant, service)
@@ -147,7 +159,7 @@ async def explain(
 async def explain_live(store: Store, memory: Memory, row: RunRow, plan: Plan) -> Explanation:
     """Explain a run from the engine that owns the file."""
     jobs = await _jobs(store, row)
-    return await _explained(store, row, plan, AroundLive(memory, store.epoch, jobs))
+    return await _explained(store, row, plan, AroundLive(memory, store.epoch, jobs, await store.nodes()))
 
 
 async def _jobs(store: Store, row: RunRow) -> dict[str, AssignmentRow]:
@@ -240,6 +252,8 @@ def _of_the_run(run: Run, row: RunRow, around: Around, *, is_driven: bool) -> li
     go_on = f"holdfast run --continue {row.id}"
     if around.pid is None:
         reasons.append(Reason("", "not_driven", run.at, None, f"{go_on} (no process drives it)"))
+    elif (node := around.other_node(row)) is not None:
+        reasons.append(Reason("", "other_node", run.at, None, f"node {node}, which drives it"))
     elif not is_driven and row.owner is not None:
         other = f"{go_on}, once process {around.pid}, which has the file and drives other runs, is done"
         reasons.append(Reason("", "not_driven", run.at, None, other))

@@ -10,6 +10,7 @@ import sys
 from collections import Counter
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, contextmanager
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -316,3 +317,46 @@ async def test_the_runs_of_a_node_that_is_killed_go_on_at_another_and_nothing_is
     effects = Counter(map(int, (tmp_path / "effects").read_text().split()))
     assert sorted(effects) == list(range(runs))
     assert all(4 <= count <= 5 for count in effects.values())  # an attempt that was open may have begun twice
+
+
+async def test_of_three_nodes_one_killed_and_one_stopped_past_its_lease_lose_and_double_nothing(
+    database: str, postgres_server: Server, tmp_path: Path
+) -> None:
+    runs, url = 20, f"{database}&lease_secs=2"
+    with (
+        node(tmp_path / "a", f"{url}&node=a", 0, runs) as killed,
+        node(tmp_path / "b", f"{url}&node=b", runs, 2 * runs) as stopped,
+        node(tmp_path / "c", f"{url}&node=c", 2 * runs, 3 * runs) as staying,
+    ):
+        begun = [await asyncio.to_thread(_lines, each, runs) for each in (killed, stopped, staying)]
+        killed.send_signal(signal.SIGKILL)
+        stopped.send_signal(signal.SIGSTOP)
+        async with Holdfast(f"{url}&node=watcher", tools=[]) as watcher:
+            await _over(postgres_server, database, "b")
+            stopped.send_signal(
+                signal.SIGCONT
+            )  # it goes on with what it knew while another takes its runs over
+            for run_id in chain(*begun):
+                await (await watcher.run(run_id)).result(timeout=SECONDS)
+    connection = await postgres_server.connect(database)
+    ends = await connection.fetch(
+        "SELECT run, count(*) FROM journal WHERE kind = 'step_succeeded' GROUP BY run"
+    )
+    journals = await connection.fetch("SELECT count(*), max(seq) FROM journal GROUP BY run")
+    await connection.close()
+    assert [count for _, count in ends] == [4] * (3 * runs)
+    assert all(rows == last for rows, last in journals)
+
+
+def _lines(process: subprocess.Popen[str], count: int) -> list[str]:
+    assert process.stdout is not None
+    return [process.stdout.readline().strip() for _ in range(count)]
+
+
+async def _over(server: Server, database: str, name: str) -> None:
+    """Wait until another node has noticed that the lease of this one has expired."""
+    connection = await server.connect(database)
+    async with asyncio.timeout(SECONDS):
+        while await connection.fetchval("SELECT count(*) FROM node WHERE name = $1 AND NOT over", name):
+            await asyncio.sleep(0.05)
+    await connection.close()

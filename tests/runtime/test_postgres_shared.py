@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -146,6 +147,38 @@ COUNTED = """
 SELECT xact_commit + xact_rollback, extract(epoch FROM clock_timestamp())::float
   FROM pg_stat_database WHERE datname = current_database()
 """
+
+
+async def test_nodes_follow_the_clock_of_the_database_whatever_their_own_says(
+    database: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    hour, right = 3_600_000_000_000, time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: right() + hour)
+    async with engine_on(database) as ahead:
+        run = await begun(ahead, {"name": "t", "steps": [{"id": "t", "kind": "timer", "delay_ms": 1000}]})
+        assert (await outcome(ahead, run)).status == "completed"
+        row = await ahead.store.run_by_no(run.no)
+        assert row is not None and row.finished_at is not None
+        assert row.finished_at - row.created_at >= 1000
+        assert abs(row.created_at - right() // 1_000_000) < 60_000 * SECONDS
+        (node,) = await ahead.store.nodes()
+    assert "3600 s ahead of the database's" in caplog.text
+    assert node.name == ahead.store.node
+
+
+async def test_a_node_tells_what_another_one_does(two: tuple[Engine, Engine]) -> None:
+    a, b = two
+    gate = {
+        "id": "p",
+        "kind": "parallel",
+        "branches": [[{"id": "s", "service": "none"}], [{"id": "g", "kind": "timer", "delay_ms": 4000}]],
+    }
+    run = await begun(a, {"name": "g", "steps": [gate]})
+    await b.store.serve_at("http://b")
+    seen = {node.name: node for node in await a.store.nodes()}
+    assert (seen["b"].address, seen["b"].is_over, seen["a"].runs) == ("http://b", False, 1)
+    why = await b.queries.explain(TENANT, run.run_id)
+    assert ("other_node", "node a, which drives it") in [(one.reason, one.unblocks) for one in why.reasons]
 
 
 # ---------------------------------------------------------------------------------------------------- workers

@@ -9,9 +9,11 @@ from urllib.parse import urlsplit
 import pytest
 
 from holdfast.errors import NodeIsOver, SchemaTooNew, StoreUnavailable
+from holdfast.store.batch import Batch
 from holdfast.store.beats import end_beat
 from holdfast.store.postgres.store import PostgresStore
-from holdfast.values import RunNo
+from holdfast.store.records import NewLogLine
+from holdfast.values import Millis, RunNo
 from tests.postgres import Proxy, Server
 from tests.store.conformance import StoreConformance
 from tests.store.conformance.batches import (
@@ -280,3 +282,45 @@ async def test_a_duration_is_counted_in_the_same_range_as_on_sqlite(
     found = await connection.fetch("SELECT end_beat('failed', t) FROM unnest($1::bigint[]) t", took)
     await connection.close()
     assert [row[0] for row in found] == [end_beat("failed", ms) for ms in took]
+
+
+async def test_text_with_nul_is_stored_with_a_replacement_and_the_commit_works(database: str) -> None:
+    store = PostgresStore(database)
+    await store.open()
+    batch = started(1)
+    batch.logs.append(NewLogLine(RunNo(1), "a\0b", 1, Millis(T0), "info", "x\0y", 10, "more"))
+    await commit(store, batch)
+    (line,) = await store.log_lines(RunNo(1), 0, 9, path="a\0b")
+    assert line.text == "x\ufffdy"
+    await store.close()
+
+
+async def test_one_node_at_a_time_has_a_duty_until_it_leaves(database: str) -> None:
+    one, other = PostgresStore(f"{database}&node=a"), PostgresStore(f"{database}&node=b")
+    await one.open()
+    await other.open()
+    assert await one.take_duty("upkeep", 3600)
+    assert await one.take_duty("upkeep", 3600)
+    assert not await other.take_duty("upkeep", 3600)
+    await one.close()
+    assert await other.take_duty("upkeep", 3600)
+    await other.close()
+
+
+async def test_callers_of_a_commit_of_unknown_outcome_are_refused_and_it_is_settled_before_the_next(
+    database: str, tmp_path: Path
+) -> None:
+    """Once with a commit that was written, and once with one that was not."""
+    async with Proxy(database, tmp_path) as proxy:
+        store = PostgresStore(proxy.url, unknown_seconds=0.2)
+        await store.open()
+        await commit(store, started(1))
+        for seq, is_written in ((2, True), (3, False)):
+            proxy.swallows, proxy.drops, proxy.refuses = int(is_written), not is_written, True
+            assert isinstance(await outcome_of(store, appended(row(1, seq))), StoreUnavailable)
+            proxy.refuses = proxy.drops = False
+            probe = Batch()
+            probe.is_probe = True
+            await commit(store, probe)
+            assert (await store.last_seq(RunNo(1)) == seq) is is_written
+        await store.close()

@@ -19,11 +19,15 @@ class Node(msgspec.Struct, frozen=True):
     is_leaving: bool
     version: str = ""  # of Holdfast; the same as `release`
     since: str = ""
-    state: Literal["ready", "leaving"] = "ready"
+    state: Literal["ready", "leaving", "over"] = (
+        "ready"  # over: its lease expired, and its runs are being taken over
+    )
     code_files: list[str] = []  # the loaded files of tools and plugins
     changed_files: list[
         str
     ] = []  # those that have changed since: the node goes on with the code that it loaded
+    lease_secs: float | None = None  # what is left of its lease, where several nodes share a database
+    clock_ahead_secs: float = 0.0  # of its machine, by the database's clock
 
 
 class NodePage(msgspec.Struct, frozen=True):

@@ -42,6 +42,7 @@ from holdfast.ops import traces
 from holdfast.runtime.rerun import Again
 from holdfast.values import DEFAULT_TENANT, TERMINAL, RunId, rfc3339
 from holdfast.version import VERSION
+from holdfast.views.nodes import NodeView, nodes_of
 from holdfast.views.run_view import only_callbacks
 
 # -------------------------------------------------------------------------------------------------------- runs
@@ -180,7 +181,7 @@ async def rerun(ask: Ask) -> Reply:
 
 
 async def nodes(ask: Ask) -> NodePage:
-    """One engine has the file, so there is one node: this."""
+    """This node, and those that share its database."""
     if ask.tenant != DEFAULT_TENANT:
         raise Forbidden("information about the whole server needs a key of the tenant default")
     engine, code = ask.services.engine, ask.services.code
@@ -198,7 +199,29 @@ async def nodes(ask: Ask) -> NodePage:
         code_files=[] if code is None else code.names,
         changed_files=[] if code is None else code.changed,
     )
-    return NodePage([one], None)
+    shared = await nodes_of(engine.store)
+    return NodePage([_shared(node, one) for node in shared] or [one], None)
+
+
+def _shared(node: NodeView, here: Node) -> Node:
+    """A node that shares the database, as its row says; this one, with what only it knows of itself."""
+    leased = {"lease_secs": node.lease_secs, "clock_ahead_secs": node.clock_ahead_secs}
+    if node.epoch == here.epoch:
+        return msgspec.structs.replace(here, **leased)
+    return Node(
+        name=node.name,
+        epoch=node.epoch,
+        pid=node.pid,
+        address=node.address,
+        release=node.release,
+        runs=node.runs,
+        is_leaving=False,
+        version=node.release,
+        since=rfc3339(node.began_at),
+        state="over" if node.is_over else "ready",
+        lease_secs=node.lease_secs,
+        clock_ahead_secs=node.clock_ahead_secs,
+    )
 
 
 async def artefact(ask: Ask) -> FileResponse:

@@ -91,6 +91,12 @@ class Asking:
 
     async def _ask(self, name: str, *args: Any) -> Sequence[Any]:
         """The rows of an answer."""
+        try:
+            return await self._asked(name, args)
+        except asyncpg.CharacterNotInRepertoireError:  # what was written with NUL is stored without it
+            return await self._asked(name, without_nul(args))
+
+    async def _asked(self, name: str, args: Sequence[Any]) -> Sequence[Any]:
         if (bound := _still.get()) is not None:
             found: Sequence[Any] = await bound.fetch(self._sql[name], *args)
             return found
@@ -165,6 +171,13 @@ def tuples(name: str) -> Read[list[Any]]:
         return [tuple(row) for row in await self._ask(name, *args)]
 
     return ask
+
+
+def without_nul(value: Any) -> Any:
+    """The same with the character NUL replaced, which text of PostgreSQL cannot have."""
+    if isinstance(value, str):
+        return value.replace("\0", "\ufffd")
+    return [without_nul(each) for each in value] if isinstance(value, list | tuple) else value
 
 
 def same(found: Any) -> Any:

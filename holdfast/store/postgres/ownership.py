@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from holdfast.errors import NodeIsOver
-from holdfast.store.ownership import Claim, Claimable, Kept, Look, MailRow
+from holdfast.store.ownership import Claim, Claimable, Kept, Look, MailRow, NodeRow
 from holdfast.store.postgres.asking import Asking, rows, tuples, values
-from holdfast.store.postgres.node_clock import wall_ms
+from holdfast.store.postgres.node_clock import NodeClock
 from holdfast.store.records import RunRow
 from holdfast.values import Millis, RunNo
 
@@ -30,27 +30,17 @@ TAKEN_OVER: Final = (
 )
 
 
-class NodeRow(NamedTuple):
-    """An incarnation of a node, as `holdfast nodes` shows it."""
-
-    name: str
-    epoch: int
-    is_over: bool
-    began_at: Millis
-    runs: int
-
-
 class OwnershipReads(Asking):
     epoch: int
     lease_ms: int
     look_every: float | None = LOOK_SECONDS
-    clock_ahead_ms: int = 0  # of the database, by this machine's clock
     _renewed: float = 0.0
     _trusted_until: float = 0.0
 
     def __init__(self) -> None:
         super().__init__()
         self._watchers: dict[str, list[Callable[[], None]]] = {}
+        self.clock = NodeClock()
         self._counts: set[str] = set()  # each with its name, as of the last look
 
     sleeping = values("sleeping")
@@ -97,12 +87,21 @@ class OwnershipReads(Asking):
 
     async def renew(self) -> None:
         """Prolong the lease."""
-        sent, wall = time.monotonic(), wall_ms()
-        now = await self._value("renew", self.epoch, self.lease_ms)
+        sent = time.monotonic()
+        now = await self._value("renew", self.epoch, self.lease_ms, self.clock.wall_ahead_ms)
         if now is None:
             raise NodeIsOver(TAKEN_OVER)
         self._lease_is_good(sent)
-        self.clock_ahead_ms = now - wall - int((time.monotonic() - sent) * 500)  # the answer took half of it
+        self.clock.measured(sent, now)
+
+    def clock_offset_ms(self) -> int:
+        return self.clock.offset_ms
+
+    async def serve_at(self, address: str) -> None:
+        await self._ask("set_address", self.epoch, address)
+
+    async def take_duty(self, what: str, seconds: float) -> bool:
+        return bool(await self._ask("take_duty", what, self.epoch, int(1000 * seconds)))
 
     def _lease_is_good(self, sent: float) -> None:
         self._renewed = sent

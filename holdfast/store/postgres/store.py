@@ -6,12 +6,17 @@ only make smaller batches. A few others read. A commit is one statement and one 
 A connection that breaks while a commit is on its way leaves its outcome unknown. The node then connects again and reads how many
 of its commits have landed (`node.committed`). If this one is not among them, it sends the same commit again: the count lets
 only one of the two land, even if the first is still at work. `done` is called once the outcome is known.
+
+While the server stays away, callers are not kept waiting: after some seconds the commit counts as failed. Its outcome is then
+settled before any other commit: it has landed, or the next one takes its number and it never can. Nothing is decided anew in
+between, because runs are loaded again only after that next commit.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+import os
 import time
 from collections import deque
 from collections.abc import Callable
@@ -26,7 +31,6 @@ from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.jobs import SharedJobs
 from holdfast.store.postgres.asking import AWAY, READERS_MAX, meaning, with_limit
-from holdfast.store.postgres.node_clock import wall_ms
 from holdfast.store.postgres.ownership import TAKEN_OVER
 from holdfast.store.postgres.place import (
     CONNECT_SECONDS,
@@ -41,8 +45,10 @@ from holdfast.store.postgres.place import (
 from holdfast.store.postgres.reads import PostgresReads
 from holdfast.store.postgres.writes import CHANNEL, Writes, lost_firings
 from holdfast.values import RunNo
+from holdfast.version import VERSION
 
-COMMIT_SECONDS: Final = 30.0  # a commit that takes longer has lost its connection
+COMMIT_SECONDS: Final = 15.0  # a commit that takes longer has lost its connection
+UNKNOWN_SECONDS: Final = 5.0  # after this the callers of a commit of unknown outcome are told so
 CLOSE_SECONDS: Final = 2.0
 AGAIN_SECONDS: Final = 0.05
 AGAIN_SECONDS_MAX: Final = 2.0
@@ -59,16 +65,37 @@ log = logging.getLogger("holdfast")
 Done = Callable[[BaseException | None], None]
 
 
+# The server took a commit back because of another one.
+TAKEN_BACK: Final = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+)
+
+
+class Sending:
+    """A commit on its way."""
+
+    def __init__(self, number: int) -> None:
+        self.number, self.retries, self.delay = number, RETRIES, AGAIN_SECONDS
+        self.is_sent = False  # then its outcome may be unknown
+        self.unknown_since = 0.0
+
+
 class PostgresStore(PostgresReads):
-    def __init__(self, url: str, *, lease_ms: int | None = None) -> None:
+    def __init__(
+        self, url: str, *, lease_ms: int | None = None, unknown_seconds: float = UNKNOWN_SECONDS
+    ) -> None:
         super().__init__()
+        self._unknown_seconds = unknown_seconds
         self._address = Address(url)
         self.path = self._address.shown
         self.node, self.epoch, self.server_key = self._address.node, 0, b""
         self.lease_ms = lease_ms or self._address.lease_ms
         self._number = 0  # of this node, among those that are alive
         self._last_no = 0
-        self._committed = 0
+        self._committed = self._doubtful = 0
+        self._is_in_doubt = False  # the last commit was given up, and may have landed
         self._db: Any = None  # the connection that writes
         self._writes: Writes
         self._series: dict[tuple[str, str, int], int] = {}
@@ -108,7 +135,10 @@ class PostgresStore(PostgresReads):
         async with db.transaction():
             await db.execute(sql["end_namesakes"], self.node)
             await db.execute(sql["forget_nodes"])
-            self.epoch, number = await db.fetchrow(sql["join_node"], self.node, self.lease_ms)
+            joined = time.monotonic()
+            said = self.node, self.lease_ms, VERSION, os.getpid()
+            self.epoch, number, now = await db.fetchrow(sql["join_node"], *said)
+            self.clock.measured(joined, now)
             if number is None:
                 raise StoreUnavailable(f"{self.path} has 1,024 nodes already, and cannot have more")
             await db.execute(sql["gather_tallies"], self.node)
@@ -216,7 +246,7 @@ class PostgresStore(PostgresReads):
 
     def next_no(self) -> RunNo:
         """Numbers follow the time of creation, and no two nodes give out the same. No other node is asked."""
-        ms = wall_ms() - FIRST_MS
+        ms = self.clock.now() - FIRST_MS
         no = ms << (NODE_BITS + COUNTER_BITS) | self._number << COUNTER_BITS
         last = self._last_no
         if no <= last:  # within one millisecond, or the clock was set back
@@ -245,46 +275,72 @@ class PostgresStore(PostgresReads):
 
     async def _commit(self, batch: Batch) -> BaseException | None:
         """The outcome of a commit. Every exception is an outcome."""
-        number, delay, is_sent = self._committed + 1, AGAIN_SECONDS, False
-        retries = RETRIES
+        self._writes.without_nul = False
+        sending = Sending(self._committed + 1)
         while True:
             try:
-                if self._db is None or self._db.is_closed():
-                    self._db = await connect(self._address)
-                    await examine(self._db, self._address)  # a server that was put in the place of the other
-                if is_sent and await self._has_landed(number):
-                    break
-                await self._name_series(batch)
-                is_sent = True
-                await with_limit(self._send(batch, number), COMMIT_SECONDS)
-                break
-            except asyncio.CancelledError:
-                raise
-            except ValueError as error:  # the driver cannot send a value of the batch
-                return error
-            except (
-                asyncpg.DeadlockDetectedError,
-                asyncpg.SerializationError,
-                asyncpg.LockNotAvailableError,
-            ) as error:
-                retries -= 1
-                if not retries:
-                    return StoreUnavailable(f"the database cannot be written now: {error}")
-            except (*AWAY, StoreUnavailable) as error:
-                self._drop_connection()
-                if not is_sent:
-                    return meaning(error, "written")
-                log.warning("the outcome of a commit is unknown; asking the database: %s", error)
-                await asyncio.sleep(delay)
-                delay = min(2 * delay, AGAIN_SECONDS_MAX)
+                await self._try(batch, sending)
             except Exception as error:
-                try:
-                    return await self._meaning(error, batch, number)
-                except (*AWAY, StoreUnavailable) as second:
-                    self._drop_connection()
-                    return meaning(second, "written")
-        self._committed = number
+                outcome = await self._outcome(error, batch, sending)
+                if outcome is not None:
+                    return outcome
+            else:
+                self._committed = sending.number
+                return None
+
+    async def _try(self, batch: Batch, sending: Sending) -> None:
+        if self._db is None or self._db.is_closed():
+            self._db = await connect(self._address)
+            await examine(self._db, self._address)  # a server that was put in the place of the other
+        if self._is_in_doubt and not sending.is_sent:
+            sending.number = await self._settle_doubt()
+        if sending.is_sent and await self._has_landed(sending.number):
+            return
+        await self._name_series(batch)
+        sending.is_sent = True
+        await with_limit(self._send(batch, sending.number), COMMIT_SECONDS)
+
+    async def _outcome(self, error: Exception, batch: Batch, sending: Sending) -> BaseException | None:
+        """What a failure means; None if the commit is to be tried again."""
+        if isinstance(error, asyncpg.CharacterNotInRepertoireError) and not self._writes.without_nul:
+            self._writes.without_nul = True  # text of PostgreSQL cannot have NUL
+            return None
+        if isinstance(error, ValueError):  # the driver cannot send a value of the batch
+            return error
+        if isinstance(error, TAKEN_BACK):
+            sending.retries -= 1
+            return (
+                None if sending.retries else StoreUnavailable(f"the database cannot be written now: {error}")
+            )
+        if isinstance(error, (*AWAY, StoreUnavailable)):
+            return await self._is_away(error, sending)
+        try:
+            return await self._meaning(error, batch, sending.number)
+        except (*AWAY, StoreUnavailable) as second:
+            self._drop_connection()
+            return meaning(second, "written")
+
+    async def _is_away(self, error: Exception, sending: Sending) -> BaseException | None:
+        self._drop_connection()
+        if not sending.is_sent:
+            return meaning(error, "written")
+        sending.unknown_since = sending.unknown_since or time.monotonic()
+        if time.monotonic() - sending.unknown_since >= self._unknown_seconds:
+            self._is_in_doubt = True
+            return StoreUnavailable(
+                f"the database went away during a commit, and whether it was written is not known yet: {error}"
+            )
+        log.warning("the outcome of a commit is unknown; asking the database: %s", error)
+        await asyncio.sleep(sending.delay)
+        sending.delay = min(2 * sending.delay, AGAIN_SECONDS_MAX)
         return None
+
+    async def _settle_doubt(self) -> int:
+        """Find out what became of the last commit, and return the number of the next."""
+        self._committed += await self._has_landed(self._committed + 1)
+        self._is_in_doubt = False
+        self._doubtful = self._committed + 1  # it may be at work still, and land instead of the next
+        return self._doubtful
 
     def _drop_connection(self) -> None:
         if self._db is not None:
@@ -325,6 +381,11 @@ class PostgresStore(PostgresReads):
             state = await db.fetchrow(sql["is_alive"], self.epoch)
             if state is None or not state[0]:
                 return NodeIsOver(TAKEN_OVER)
+            if state[1] == number == self._doubtful:
+                self._committed = number
+                return StoreUnavailable(
+                    "a commit that was thought lost was written in the place of this one; try again"
+                )
             if state[1] != number - 1:
                 return NodeIsOver("commits of this node are counted wrong; it can write nothing more")
         if (

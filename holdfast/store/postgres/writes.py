@@ -19,6 +19,7 @@ import msgspec
 
 from holdfast.store.batch import FIELDS, Batch
 from holdfast.store.ownership import Kept
+from holdfast.store.postgres.asking import without_nul
 from holdfast.store.postgres.keys import Keys
 from holdfast.store.records import NewRun, ReplyRow, RunChange
 from holdfast.store.schedule_records import Firing, LedgerKey
@@ -92,6 +93,7 @@ class Writes:
     def __init__(self, sql: dict[str, str], node: str, epoch: int) -> None:
         self._sql, self._node = sql, node
         self._owner: tuple[str, int] = (node, epoch)
+        self.without_nul = False
         self._texts: dict[tuple[tuple[str, int], ...], str] = {}
 
     def is_in_turn(self, batch: Batch) -> bool:
@@ -242,7 +244,8 @@ class Writes:
         text = self._texts.get(names)
         if text is None:
             text = self._texts[names] = self._text(names)
-        return Composed(text, [*chain.from_iterable(part.args for part in parts), *(n for _, n in checks)])
+        args = [*chain.from_iterable(part.args for part in parts), *(n for _, n in checks)]
+        return Composed(text, without_nul(args) if self.without_nul else args)
 
     def _text(self, names: tuple[tuple[str, int], ...]) -> str:
         """The last column of the answer is what a commit of this node must be; the others, how many firings must have counted."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from holdfast.errors import NodeIsOver
 from holdfast.store.jobs import SharedJobs
-from holdfast.store.ownership import Claim, Claimable, Kept, Look, MailRow
+from holdfast.store.ownership import Claim, Claimable, Kept, Look, MailRow, NodeRow
 from holdfast.store.records import RunRow
 from holdfast.store.sqlite.asking import Asking
 from holdfast.values import Millis, RunNo
@@ -18,6 +18,18 @@ class OwnershipReads(Asking):
     trusts_lease: Callable[[], bool] | None = None
     shared_jobs: SharedJobs | None = None
     _lane: str | None = None  # the isolated attempt of the process that had the file before
+
+    def clock_offset_ms(self) -> int:
+        return 0  # there is no clock but this machine's
+
+    async def nodes(self) -> list[NodeRow]:
+        return []
+
+    async def serve_at(self, address: str) -> None:
+        """The lock of the file says it (lock.py)."""
+
+    async def take_duty(self, what: str, seconds: float) -> bool:
+        return True
 
     def on_hint(self, call: Callable[[], None]) -> None:
         """There is no other node that could post mail."""

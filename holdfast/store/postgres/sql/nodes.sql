@@ -1,9 +1,9 @@
 -- name: join_node
 -- A younger node takes the name of an elder one, whose runs can be claimed at once. Its number is the lowest that is free.
-INSERT INTO node (name, no, lease_until)
-SELECT $1, (SELECT min(free) FROM generate_series(0, 1023) free WHERE NOT EXISTS (SELECT 1 FROM node WHERE no = free AND NOT over)),
+INSERT INTO node (name, release, pid, no, lease_until)
+SELECT $1, $3::text, $4::bigint, (SELECT min(free) FROM generate_series(0, 1023) free WHERE NOT EXISTS (SELECT 1 FROM node WHERE no = free AND NOT over)),
        clock_timestamp() + $2::bigint * interval '1 millisecond'
-RETURNING epoch, no
+RETURNING epoch, no, (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
 -- name: end_namesakes
 -- Isolation ends with an opening: only runs of the incarnation that this one replaces name the attempt.
@@ -20,7 +20,7 @@ INSERT INTO tally (series, status, node, runs) SELECT series, status, $1, sum(ru
     ON CONFLICT (series, status, node) DO UPDATE SET runs = tally.runs + excluded.runs
 
 -- name: renew
-UPDATE node SET lease_until = clock_timestamp() + $2::bigint * interval '1 millisecond' WHERE epoch = $1 AND NOT over
+UPDATE node SET lease_until = clock_timestamp() + $2::bigint * interval '1 millisecond', clock_ahead_ms = $3 WHERE epoch = $1 AND NOT over
 RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
 -- name: is_alive
@@ -34,6 +34,15 @@ UPDATE node SET over = true WHERE epoch = $1
 -- The row of a node that commits or renews at this moment is locked: such a node is not dead.
 UPDATE node SET over = true WHERE epoch IN
        (SELECT epoch FROM node WHERE NOT over AND lease_until <= clock_timestamp() FOR UPDATE SKIP LOCKED)
+
+-- name: take_duty
+INSERT INTO duty AS d (what, epoch, until) VALUES ($1, $2, clock_timestamp() + $3::bigint * interval '1 millisecond')
+    ON CONFLICT (what) DO UPDATE SET epoch = excluded.epoch, until = excluded.until
+ WHERE d.epoch = $2 OR d.until <= clock_timestamp() OR d.epoch NOT IN (SELECT epoch FROM node WHERE NOT over)
+RETURNING 1
+
+-- name: set_address
+UPDATE node SET address = $2 WHERE epoch = $1
 
 -- name: look
 -- Everything that a node asks for once a second, in one row.
@@ -53,6 +62,7 @@ SELECT NOT me.over,
 
 -- name: nodes
 SELECT name, epoch, over, (extract(epoch FROM began_at) * 1000)::bigint,
+       (extract(epoch FROM lease_until - clock_timestamp()) * 1000)::bigint, release, address, pid, clock_ahead_ms,
        (SELECT count(*) FROM run WHERE owner_epoch = node.epoch AND owner IS NOT NULL AND finished_at IS NULL)
   FROM node ORDER BY name, epoch
 

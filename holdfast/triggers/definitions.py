@@ -28,7 +28,7 @@ from holdfast.triggers.deciding import Decided, Deciding
 from holdfast.triggers.rows import Key, asked_at, cursor_of, cursor_row, entry_of_stretch, key_of
 from holdfast.triggers.starting import Known, known
 from holdfast.values import Millis
-from holdfast.views.schedules import unreadable
+from holdfast.views.schedules import is_time, unreadable, unreadable_state
 
 PAGE: Final = 1_000
 TRIES_MAX: Final = 10  # if another process changes a schedule meanwhile
@@ -85,7 +85,7 @@ class Definitions:
         async with self._fires.command():
             row = await self._store.schedule(tenant, spec.id)
             state = (await self._states(tenant, [spec.id])).get(spec.id)
-            is_damaged = state is not None and unreadable(state.schedule.body, state.cursor.body) != ""
+            is_damaged = state is not None and unreadable_state(state) != ""
             if is_damaged or row != self._row(tenant, declared, origin, row):
                 await self._apply(tenant, origin, [declared], [])
         return row is None
@@ -188,7 +188,7 @@ class Definitions:
         batch.schedules.append(row)
         if state is None:
             batch.firings.append(self._first(key, new))
-        elif unreadable(state.schedule.body, state.cursor.body):
+        elif unreadable_state(state):
             batch.firings.append(self._first(key, new, state.cursor.revision))
         else:
             batch.firings.append(await self._replaced(state, new))
@@ -235,7 +235,7 @@ class Definitions:
 
     async def _remove_into(self, batch: Batch, state: ScheduleState) -> None:
         key = key_of(state.cursor)
-        if unreadable(state.schedule.body, state.cursor.body):
+        if unreadable_state(state):
             return batch.forgotten_schedules.append(key[:2])
         old, now = known(state.schedule.body), self._clock.now()
         if old.clock is not None:
@@ -317,7 +317,7 @@ class Definitions:
             now,
             spec.canonical().decode(),
         )
-        if before is None:
+        if before is None or not (is_time(before.created_at) and is_time(before.updated_at)):
             return row
         same = row._replace(created_at=before.created_at, updated_at=before.updated_at)
         return before if same == before else row._replace(created_at=before.created_at)

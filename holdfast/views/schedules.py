@@ -206,6 +206,8 @@ def _words(body: str) -> list[str]:
     return words_of(_spec(body))
 
 
+TIME_MAX: Final = 253_402_300_799_999  # the last millisecond of the year 9999
+
 # What reading a stored definition or position raises if it is not what was stored.
 _DAMAGED: Final = (HoldfastError, msgspec.MsgspecError, ValueError, TypeError, LookupError, AttributeError)
 
@@ -221,15 +223,42 @@ def unreadable(body: str, cursor: str | None) -> str:
     return ""
 
 
+def unreadable_state(state: ScheduleState) -> str:
+    """The same of all columns."""
+    try:
+        _check_numbers(state.schedule, [state])
+    except _DAMAGED as error:
+        return str(error)
+    return unreadable(state.schedule.body, state.cursor.body)
+
+
+def _check_numbers(row: ScheduleRow, states: Sequence[ScheduleState]) -> None:
+    """SQLite keeps whatever a damaged row has in a column of numbers."""
+    cursors = [state.cursor for state in states]
+    times = [row.created_at, row.updated_at, *(each.next_at for each in cursors if each.next_at is not None)]
+    if not all(map(is_time, times)):
+        raise ValueError("a time of it is not a number of milliseconds")
+    counts = [row.priority, *(count for each in cursors for count in (each.error_count, each.failures))]
+    if not all(isinstance(count, int) for count in counts):
+        raise ValueError("a count of it is not a number")
+
+
+def is_time(found: object) -> bool:
+    return isinstance(found, int) and 0 <= found <= TIME_MAX
+
+
 def _view_or_why_not(row: ScheduleRow, states: Sequence[ScheduleState], now: int) -> ScheduleView:
     """A row that is damaged is shown as such: it must not hide the other schedules of a list."""
     try:
+        _check_numbers(row, states)
         view = _view(row, states, now)
         _words(row.body)  # kept, so that showing a page is quick too
         return view
     except _DAMAGED as error:
         log.warning("schedule %a of tenant %s cannot be read: %s", row.id, row.tenant, error)
         spec = ScheduleSpec(id=row.id, workflow="", trigger=WebhookTrigger(path=""), enabled=False)
+        created_at, updated_at = (at if is_time(at) else Millis(0) for at in (row.created_at, row.updated_at))
+        row = row._replace(created_at=created_at, updated_at=updated_at)
         return ScheduleView(row, spec, (), (), "unreadable", None, 0, 0, 0, UNREADABLE, now)
 
 

@@ -4,7 +4,9 @@ INSERT INTO schedule (tenant, id, kind, origin, source, priority, created_at, up
   VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)
   ON CONFLICT (tenant, id) DO UPDATE
     SET kind = excluded.kind, origin = excluded.origin, source = excluded.source, priority = excluded.priority,
-        updated_at = excluded.updated_at, body = excluded.body;
+        updated_at = excluded.updated_at, body = excluded.body,
+        created_at = CASE WHEN typeof(schedule.created_at) = 'integer' AND schedule.created_at BETWEEN 0 AND 253402300799999
+                          THEN schedule.created_at ELSE excluded.created_at END;
 
 -- name: forget_schedule
 DELETE FROM schedule WHERE tenant = ? AND id = ?;
@@ -115,10 +117,12 @@ SELECT s.tenant, s.id, kind, origin, source, priority, created_at, updated_at, s
  WHERE c.slot IN (?, ?) OR ? ORDER BY asked.key, c.slot;
 
 -- name: next_due
-SELECT min(next_at) FROM cursor WHERE next_at IS NOT NULL AND next_at > ? AND slot IN (?, ?);
+-- In a damaged row the time may be a text, which is greater than any number.
+SELECT min(next_at) FROM cursor WHERE next_at IS NOT NULL AND next_at > ? AND next_at < 9223372036854775807 AND slot IN (?, ?);
 
 -- name: next_fires
-SELECT schedule, next_at FROM cursor WHERE next_at IS NOT NULL ORDER BY tenant, schedule, slot LIMIT ?;
+-- As next_due.
+SELECT schedule, next_at FROM cursor WHERE next_at IS NOT NULL AND next_at < 9223372036854775807 ORDER BY tenant, schedule, slot LIMIT ?;
 
 -- name: oldest_run_of
 SELECT id FROM run WHERE tenant = ? AND schedule = ? AND slot = ? AND finished_at IS NULL AND is_catchup = 0

@@ -48,8 +48,23 @@ def _ways_to_write(value: str) -> set[str]:
         | _in_addresses(value, raw)
         | _in_html(value)
         | _in_hexadecimal(raw)
+        | _in_utf16(value)
         | _in_base64(value, raw)
     )
+
+
+def _each(value: str, *patterns: str) -> set[str]:
+    """Every character written by its number."""
+    return {"".join(pattern.format(ord(character)) for character in value) for pattern in patterns}
+
+
+def _in_utf16(value: str) -> set[str]:
+    """As Windows programs and PowerShell write it, in hexadecimal and base64."""
+    found = set[str]()
+    for name in ("utf-16-le", "utf-16-be"):
+        raw = value.encode(name, "replace")
+        found |= {raw.hex(), raw.hex().upper(), *_cores(raw)}
+    return found
 
 
 def _escaped(value: str, raw: bytes) -> set[str]:
@@ -65,6 +80,8 @@ def _escaped(value: str, raw: bytes) -> set[str]:
         repr(repr(value)[1:-1])[1:-1],
         ascii(value)[1:-1],
         repr(raw)[2:-1],
+        *_each(value, "\\u{:04x}", "\\u{:04X}", "\\u{{{:x}}}"),
+        "".join(f"\\{byte:03o}" for byte in raw),
         value.replace("'", "'\"'\"'"),
     }
 
@@ -87,6 +104,7 @@ def _in_html(value: str) -> set[str]:
         html.escape(value),
         html.escape(value, quote=False),
         html.escape(value).replace("&#x27;", "&#39;"),
+        *_each(value, "&#{};", "&#x{:x};", "&#x{:X};", "&#X{:X};", "&#{:03};", "&#x{:04x};"),
     }
 
 

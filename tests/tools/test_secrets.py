@@ -243,6 +243,13 @@ def test_a_value_is_found_in_hexadecimal_and_in_addresses(value: str) -> None:
         quote(base64.b64encode(b"user:" + SPECIAL.encode()).decode(), safe=""),
         base64.encodebytes(b"x" * 40 + SPECIAL.encode() + b"y" * 40).decode(),
         f"{SPECIAL[:9]}\n{SPECIAL[9:]}",
+        "".join(f"&#{ord(character)};" for character in SPECIAL),
+        "".join(f"&#x{ord(character):x};" for character in SPECIAL),
+        "".join(f"\\u{ord(character):04x}" for character in SPECIAL),
+        "".join(f"\\{byte:03o}" for byte in SPECIAL.encode()),
+        SPECIAL.encode("utf-16-le").hex(),
+        SPECIAL.encode("utf-16-be").hex().upper(),
+        base64.b64encode(f"$x = '{SPECIAL}'".encode("utf-16-le")).decode(),
     ],
     ids=[
         "address in an address",
@@ -258,6 +265,13 @@ def test_a_value_is_found_in_hexadecimal_and_in_addresses(value: str) -> None:
         "base64 in an address",
         "lines of base64",
         "lines",
+        "HTML, every character by number",
+        "HTML, every character in hexadecimal",
+        "JSON, every character escaped",
+        "octal escapes",
+        "UTF-16 in hexadecimal",
+        "UTF-16 of the other order",
+        "UTF-16 in base64",
     ],
 )
 def test_a_value_is_found_in_what_programs_print(written: str) -> None:

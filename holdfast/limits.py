@@ -237,7 +237,7 @@ def size(count: int) -> str:
 
 now: Limits = DEFAULTS
 _before: list[Limits] = []  # what was in force before an engine with limits of its own was opened
-_holders: weakref.WeakSet[Any] = weakref.WeakSet()
+holders: weakref.WeakSet[Any] = weakref.WeakSet()  # the engines that are open with those limits
 _followers: list[Callable[[Limits], None]] = []
 
 
@@ -264,7 +264,7 @@ def hold(holder: object, limits: Limits | None) -> None:
     Raises ValueError, and changes nothing, if another engine in this process uses different limits.
     """
     if limits is not None and limits != now:
-        if _holders:
+        if holders:
             other = [name for name in NAMES if getattr(limits, name) != getattr(now, name)]
             raise ValueError(
                 f"another engine is open in this process with other limits ({', '.join(other[:5])}): limits hold for "
@@ -272,11 +272,11 @@ def hold(holder: object, limits: Limits | None) -> None:
             )
         _before[:] = [now]
         put_in_force(limits)
-    _holders.add(holder)
+    holders.add(holder)
 
 
 def let_go(holder: object) -> None:
     """The holder is closed. After the last one what was in force before is so again."""
-    _holders.discard(holder)
-    if _before and not _holders:
+    holders.discard(holder)
+    if _before and not holders:
         put_in_force(_before.pop())

@@ -25,7 +25,7 @@ def defaults_before_and_after(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
     Crash tests leave engines that were never closed, as a killed process does; no other process shares their limits.
     """
-    monkeypatch.setattr(limits, "_holders", weakref.WeakSet())
+    monkeypatch.setattr(limits, "holders", weakref.WeakSet())
     yield
     assert limits.now is limits.DEFAULTS, "a test left limits in force"
     assert limits.DEFAULTS.value_bytes_max == composed.LIMIT

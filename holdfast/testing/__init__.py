@@ -329,12 +329,13 @@ class TestEngine:
         """Run until nothing is ready, and work in real time has finished or had its share of it."""
         await settled()
         spent = 0.0
-        while spent < self._patience():
+        while spent < self.patience_seconds():
             await _moment()
             spent += MOMENT_SECONDS
             await settled()
 
-    def _patience(self) -> float:
+    def patience_seconds(self) -> float:
+        """How long, in real seconds, the clock waits for work outside the loop before it moves on. A test may override it."""
         attempts = self._engine.dispatch.attempts.values() if self._hf is not None else ()
         if any(not attempt.tool.is_async or attempt.tool.isolated for attempt in attempts):
             return STUCK_SECONDS

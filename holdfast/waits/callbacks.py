@@ -133,7 +133,7 @@ class Callbacks(Service):
             if run_id is not None and not await self._is_open(tenant, run_id):
                 return Resumed(False, "unknown_task")
             taken = TakenEarly(tenant, task_id, run_id or "")
-            if not await self._park(taken, await self._outputs.redacted(text)):
+            if not await self.keep_early(taken, await self._outputs.redacted(text)):
                 return Resumed(False, "already_resumed")
             found = await self._named(tenant, task_id, run_id)  # the call may have paused meanwhile
             if found is None:
@@ -173,7 +173,7 @@ class Callbacks(Service):
         row = await self._store.run_by_id(tenant, RunId(run_id)) if is_text(run_id) else None
         return row is not None and row.status not in TERMINAL
 
-    async def _park(self, early: TakenEarly, answer: bytes) -> bool:
+    async def keep_early(self, early: TakenEarly, answer: bytes) -> bool:
         """Keep a callback until a step waits for it; returns whether this one is kept, and not another that came
         first."""
         now, tenant, size, text = self._clock.now(), early.tenant, len(answer), answer.decode()
@@ -301,7 +301,7 @@ class Callbacks(Service):
     def paused(self, resident: ResidentRun, path: str, task_id: str) -> None:
         """A call has paused durably: if its callback has arrived already, deliver it."""
         self._waiters.search_begins(resident)
-        search = self._tasks.begin(self._take_early, resident.run.tenant, resident.run.id, path, task_id)
+        search = self._tasks.begin(self.take_early, resident.run.tenant, resident.run.id, path, task_id)
         search.add_done_callback(lambda _: self._waiters.search_ends(resident))
 
     async def search(self) -> None:
@@ -312,9 +312,9 @@ class Callbacks(Service):
         ):
             row = await self._store.run_by_no(wait.no)
             assert row is not None
-            await logged(self._take_early, row.tenant, row.id, wait.path, wait.name)
+            await logged(self.take_early, row.tenant, row.id, wait.path, wait.name)
 
-    async def _take_early(self, tenant: str, run_id: RunId, path: str, task_id: str) -> None:
+    async def take_early(self, tenant: str, run_id: RunId, path: str, task_id: str) -> None:
         early = await self._store.early_result(tenant, task_id, run_id, self._clock.now())
         found = await self._named_at(tenant, task_id, run_id, path)
         if early is not None and found is not None:

@@ -543,7 +543,7 @@ async def test_a_result_that_cannot_be_written_is_written_later_and_not_sent_twi
     with closing(apsw.Connection(str(engine.file))) as other:
         other.execute("BEGIN IMMEDIATE")
         # Whoever waits for the store is not waited for as long as usual: it waits for time to move.
-        monkeypatch.setattr(TestEngine, "_patience", lambda engine: 0.5)
+        monkeypatch.setattr(TestEngine, "patience_seconds", lambda engine: 0.5)
         while len(receiver.ids) < 2:
             await asyncio.sleep(0)
         await engine.advance(seconds=3)

@@ -195,7 +195,7 @@ async def test_a_second_result_cannot_take_the_place_of_one_that_was_kept_when_t
     engine.fake_tool("ask", LATER)
     hf = await engine.open()
     await engine.resume("T1", "first")
-    may_look, take, park = asyncio.Event(), callbacks.Callbacks._take_early, callbacks.Callbacks._park
+    may_look, take, park = asyncio.Event(), callbacks.Callbacks.take_early, callbacks.Callbacks.keep_early
 
     async def slowly(*args: Any) -> None:
         await may_look.wait()
@@ -206,8 +206,8 @@ async def test_a_second_result_cannot_take_the_place_of_one_that_was_kept_when_t
         await settled()
         return await park(*args)
 
-    monkeypatch.setattr(callbacks.Callbacks, "_take_early", slowly)
-    monkeypatch.setattr(callbacks.Callbacks, "_park", pause_first)
+    monkeypatch.setattr(callbacks.Callbacks, "take_early", slowly)
+    monkeypatch.setattr(callbacks.Callbacks, "keep_early", pause_first)
     assert (await engine.resume("T1", "second"))["reason"] == "already_resumed"
     may_look.set()
     (run,) = await hf.runs()
@@ -217,13 +217,13 @@ async def test_a_second_result_cannot_take_the_place_of_one_that_was_kept_when_t
 async def test_a_result_that_was_kept_is_for_no_later_call_when_another_was_quicker(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    may_look, take = asyncio.Event(), callbacks.Callbacks._take_early
+    may_look, take = asyncio.Event(), callbacks.Callbacks.take_early
 
     async def slowly(*args: Any) -> None:
         await may_look.wait()
         await take(*args)
 
-    monkeypatch.setattr(callbacks.Callbacks, "_take_early", slowly)
+    monkeypatch.setattr(callbacks.Callbacks, "take_early", slowly)
     await engine.open()
     await engine.resume("T1", "early")
     first = await paused(engine)
@@ -427,7 +427,7 @@ async def test_a_result_that_could_not_be_written_is_refused_and_may_be_sent_aga
     hf = await engine.open()
     store = hf._engine.store
     with monkeypatch.context() as patch:
-        patch.setattr(store, "_try", lambda batch: StoreUnavailable("full"))
+        patch.setattr(store, "write_now", lambda batch: StoreUnavailable("full"))
         with pytest.raises(StoreUnavailable):
             await hf.resume("T1", 1)
     await engine.advance(seconds=6)

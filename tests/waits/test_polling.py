@@ -196,9 +196,9 @@ async def test_an_answer_that_does_not_come_to_its_end_is_asked_for_again(
         status.over.wait()
 
     # in real time, before time by hand goes on: with the slow one not as much as usual
-    patience = TestEngine._patience
+    patience = TestEngine.patience_seconds
     monkeypatch.setattr(
-        TestEngine, "_patience", lambda engine: 0.2 if len(status.asked) == 1 else patience(engine)
+        TestEngine, "patience_seconds", lambda engine: 0.2 if len(status.asked) == 1 else patience(engine)
     )
     status.answers = [slow, says({"n": 2})]
     run = await paused(engine, status.url, "poll: {interval_ms: 1000, max_ms: 20000}")
@@ -367,7 +367,7 @@ async def test_a_last_look_that_takes_long_holds_no_other_timer_of_the_run_back(
         """
     )
     await cut_short(engine, run, monkeypatch)  # 91 s after its start
-    monkeypatch.setattr(TestEngine, "_patience", lambda engine: 0.01)  # that look is not waited for
+    monkeypatch.setattr(TestEngine, "patience_seconds", lambda engine: 0.01)  # that look is not waited for
     await engine.open()
     while not asked.is_set():
         await asyncio.sleep(0)
@@ -394,7 +394,7 @@ async def test_last_looks_that_take_long_hold_no_other_run_back(
     runs = [await paused(engine, status.url, "pending_ttl_secs: 60") for _ in range(2)]
     sleeper = await engine.start("{name: s, steps: [{id: a, kind: timer, delay_ms: 93000}]}")
     await cut_short(engine, runs[0], monkeypatch)  # 91 s after its start
-    monkeypatch.setattr(TestEngine, "_patience", lambda engine: 0.01)  # those looks are not waited for
+    monkeypatch.setattr(TestEngine, "patience_seconds", lambda engine: 0.01)  # those looks are not waited for
     await engine.open()
     while len(status.asked) < len(runs):
         await asyncio.sleep(0)

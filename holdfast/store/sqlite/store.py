@@ -263,7 +263,7 @@ class SqliteStore(SqliteUpkeep):
         )  # a run may have any number of rows
         may_wait = is_quick and not self._at_work
         if not self.threads or (may_wait and not self.shares_loop):
-            return done(self._try(batch))
+            return done(self.write_now(batch))
         commit = _Commit(batch)
         self._work.put(partial(self._write_one, commit))
         if may_wait and commit.is_over.acquire(timeout=WAIT_SECONDS):
@@ -284,10 +284,10 @@ class SqliteStore(SqliteUpkeep):
             work = None  # frees a batch that may be large before the thread waits for the next one
 
     def _write_one(self, commit: _Commit) -> None:
-        commit.error = self._try(commit.batch)
+        commit.error = self.write_now(commit.batch)
         commit.is_over.release()
 
-    def _try(self, batch: Batch) -> BaseException | None:
+    def write_now(self, batch: Batch) -> BaseException | None:
         """The outcome of a commit. Every exception is an outcome: the thread survives, and the committer is notified."""
         try:
             self._place.check_before_commit()

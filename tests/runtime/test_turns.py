@@ -5,12 +5,16 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
+
+import pytest
 
 from holdfast import tool
 from holdfast.engine.events import Continued
 from holdfast.runtime.clock import SystemClock
+from holdfast.runtime.door import TURNS_BETWEEN
 from holdfast.runtime.load import load_run
 from holdfast.runtime.starts import _checked
 from holdfast.spec.inputs import Inputs
@@ -62,7 +66,36 @@ async def test_a_commit_continues_a_wide_fan_out_once_however_many_children_end(
         run = await engine.begin(WIDE, {"xs": list(range(ITEMS))})
         result = await run.result()
         assert [one["s"] for one in result["loop"]["iterations"]] == list(range(ITEMS))
+    # None, where the children that end take up the rest of the fan-out before the loop has taken its turns.
     assert max(most) <= 1
+
+
+@by_hand
+async def test_other_tasks_have_their_turns_between_the_split_decisions_of_several_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One of them can take 0.1 s of expressions: three in one turn, and a new connection waits for all of them."""
+    turns, continued = 0, list[int]()
+
+    @tool
+    async def work(x: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async with opened(tmp_path, [work], clock()) as engine:
+        apply = engine.door.apply
+
+        def seen(resident: Any, event: Any, *more: Any, **how: Any) -> Any:
+            if isinstance(event, Continued):
+                continued.append(turns)
+            return apply(resident, event, *more, **how)
+
+        monkeypatch.setattr(engine.door, "apply", seen)
+        runs = [asyncio.ensure_future(engine.begin(WIDE, {"xs": list(range(ITEMS))})) for _ in range(3)]
+        while len(continued) < 3:
+            await asyncio.sleep(0)
+            turns += 1
+        await asyncio.gather(*runs)
+    assert min(later - earlier for earlier, later in pairwise(continued[:3])) >= TURNS_BETWEEN
 
 
 @by_hand

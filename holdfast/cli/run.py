@@ -41,11 +41,13 @@ from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting, ToolMissing
 from holdfast.plan.graph import Call
+from holdfast.runtime.door import Entry, read_back
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import Report, did_you_mean
 from holdfast.stopping import stop_signals
+from holdfast.store.batch import Batch
 from holdfast.tools.registry import Registry
 from holdfast.values import RunNo
 from holdfast.views.open_waits import approval_detail, ends_of_waits
@@ -170,7 +172,7 @@ class Attendant:
         self.is_result_written = True
 
     async def attend(self) -> int:
-        self._engine.door.listeners.append(self._on_row)
+        self._engine.door.watchers.append(self._on_commit)
         self._engine.dispatch.hearers.append(self._on_report)
         self._listen_to_signals()
         with ticking(self._view):
@@ -191,11 +193,12 @@ class Attendant:
 
     # ------------------------------------------------------------------------------------------------ watching
 
-    def _on_row(self, resident: ResidentRun, event: Any, decisions: Any) -> None:
-        """A row is durable: an event and its decisions."""
-        if resident.run.no != self._own_run(resident).run.no:
-            return
-        self._view.changed(self._steps.take(event, decisions, resident.run.at))
+    def _on_commit(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
+        """Rows are durable: events and their decisions."""
+        for entry, row in zip(entries, batch.rows, strict=True):
+            resident = entry[0]
+            if resident.run.no == self._own_run(resident).run.no:
+                self._view.changed(self._steps.take(*read_back(entry, row), resident.run.at))
         if self._steps.stuck and self._leaving is None:
             self._leaving = asyncio.get_running_loop().create_task(self._leave_if_stuck())
 

@@ -15,10 +15,12 @@ import msgspec
 from holdfast.engine.decisions import Decision
 from holdfast.engine.events import Event, Outcome
 from holdfast.engine.state import Frame, Run, Step, Undoable, sizes_of
+from holdfast.plan.graph import Way
 from holdfast.values import join, sha256, split
 
 FORMAT: Final = 1
 INLINE_BYTES_MAX: Final = 32 * 1024
+PLAIN_BYTES_MAX: Final = INLINE_BYTES_MAX - 4 * 1024  # values of a plain row; the rest is for its names
 NO_BLOBS: Final[list[tuple[str, bytes]]] = []
 _MARK: Final = b'{"$blob":'
 _MARK_TEXT: Final = _MARK.decode()
@@ -36,6 +38,22 @@ def encode_row(event: Event, decisions: list[Decision]) -> tuple[str, list[tuple
     blobs: dict[str, bytes] = {}
     parts = [_without_blobs(part, blobs) for part in (event, *decisions)]
     return _encode((FORMAT, parts[0], parts[1:])).decode(), list(blobs.items())
+
+
+def encode_plain(way: Way, path: str, output: bytes, ran_ms: int, inputs: bytes) -> str | None:
+    """Return the body of the most common row, as `encode_row` does: the first attempt of a call succeeded, and the next call starts.
+
+    None if a value may have to be stored elsewhere. The constant parts are made once per plan.
+    """
+    if len(output) + len(inputs) > PLAIN_BYTES_MAX:
+        return None
+    if way.texts is None:
+        middle = b',[]],[["start",%b,1,' % _encode(way.name)
+        way.texts = b'[1,["step_succeeded",%b,1,' % _encode(path), middle, b",%d,false]]]" % way.keep
+    head, middle, tail = way.texts
+    ran = b",%d" % ran_ms if ran_ms else b",0"
+    body = b"".join((head, output, ran, middle, inputs, tail)).decode()
+    return None if _MARK_TEXT in body else body
 
 
 def encode_event(event: Event) -> str:

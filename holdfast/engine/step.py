@@ -25,7 +25,7 @@ from holdfast.engine.fold import finish_run, fold
 from holdfast.engine.frames import keep_output
 from holdfast.engine.state import Run, Step, timer_key
 from holdfast.plan import composed
-from holdfast.plan.graph import Plan, Timer
+from holdfast.plan.graph import Plan, Timer, Way
 from holdfast.values import Millis
 
 NO_EFFECTS: Final[tuple[Effect, ...]] = ()
@@ -53,37 +53,62 @@ def _call_succeeded(
     plan: Plan, run: Run, event: StepSucceeded, at: Millis, epoch: int
 ) -> list[Decision] | None:
     """A top-level call whose successor was known when the plan was compiled has succeeded."""
-    steps, path = run.steps, event.path
-    step, way = steps.get(path), plan.root.plain.get(path)
-    if step is None or way is None or step.attempt != event.attempt or step.state != "running":
+    path, output = event.path, event.output
+    way = plan.root.plain.get(path)
+    if way is None:
         return None
-    if step.target is not None or run.stops or run.status != "running" or run.epoch != epoch:
+    if way.call is None:
+        return _last_call_succeeded(plan, run, event, at, epoch)
+    inputs = next_inputs(plan, run, way, path, event.attempt, output, at, epoch)
+    if inputs is None:
         return None
-    if run.taken or run.kept_bytes > limits.now.kept_bytes_max:
+    start_next(run, way, path, output, inputs, at)
+    return [StartAttempt(way.name, 1, msgspec.Raw(inputs), way.keep)]
+
+
+def next_inputs(
+    plan: Plan, run: Run, way: Way, path: str, attempt: int, output: msgspec.Raw, at: Millis, epoch: int
+) -> bytes | None:
+    """Return the inputs of the call that follows the success of a top-level call (`Block.plain`). Changes nothing.
+
+    None if there is no such call, or if anything is unusual: `decide` is asked then.
+    """
+    if way.call is None or way.name in run.steps or not _is_usual(run, path, attempt, epoch):
         return None
-    name, after = way
-    keep = step.keep
-    if after is None:
-        return _last_call_succeeded(plan, run, event, at, keep)
-    draft = Draft(plan, run, at, UNUSED, UNUSED, {path: event.output} if keep else {})
+    seen = {path: output} if run.steps[path].keep else {}
     try:
-        inputs = msgspec.Raw(after.inputs(draft))
+        return way.call.inputs(Draft(plan, run, at, UNUSED, UNUSED, seen))
     except BROKEN:
-        return None  # a failure: decide handles it
-    if name in steps:
-        return None
-    del steps[path]
+        return None  # a failure
+
+
+def start_next(run: Run, way: Way, path: str, output: msgspec.Raw, inputs: bytes, at: Millis) -> None:
+    """Apply such a success and the start of the call."""
+    steps = run.steps
+    keep = steps.pop(path).keep
     if keep:
-        keep_output(run, path, event.output, keep)
-    steps[name] = Step("running", 1, inputs, after.keep)
+        keep_output(run, path, output, keep)
+    steps[way.name] = Step("running", 1, msgspec.Raw(inputs), way.keep)
     run.seq += 1
     run.at = at
-    return [StartAttempt(name, 1, inputs, after.keep)]
+
+
+def _is_usual(run: Run, path: str, attempt: int, epoch: int) -> bool:
+    """Return whether the attempt is open, and the run neither stops nor waits for anything that its end would change."""
+    step = run.steps.get(path)
+    if step is None or step.attempt != attempt or step.state != "running" or step.target is not None:
+        return False
+    if run.stops or run.status != "running" or run.epoch != epoch or run.taken:
+        return False
+    return run.kept_bytes <= limits.now.kept_bytes_max
 
 
 def _last_call_succeeded(
-    plan: Plan, run: Run, event: StepSucceeded, at: Millis, keep: int
+    plan: Plan, run: Run, event: StepSucceeded, at: Millis, epoch: int
 ) -> list[Decision] | None:
+    if not _is_usual(run, event.path, event.attempt, epoch):
+        return None
+    keep = run.steps[event.path].keep
     if plan.output is not None or run.keyed or run.waits:
         return None
     if run.kept_bytes + run.result_bytes + len(event.output) > composed.COUNTED_FROM:
@@ -105,7 +130,7 @@ def _delay_ended(plan: Plan, run: Run, event: TimerFired, at: Millis, epoch: int
         return None
     if len(run.steps) != 1 or run.stops or run.status != "waiting" or run.waits or run.keyed or run.taken:
         return None
-    node, (name, after) = plan.root.nodes[path], way
+    node, name, after = plan.root.nodes[path], way.name, way.call
     assert type(node) is Timer and after is not None
     draft = Draft(plan, run, at)
     output, keep = msgspec.Raw(node.show(draft, at)), node.keep

@@ -394,6 +394,7 @@ class Dispatch(Service):
         me, door, queue, room = asyncio.current_task(), self.door, self.queue, self._room
         monotonic, secrets, outcomes = self._monotonic, self.secrets, self.outcomes
         began, until, tasks = 0.0, monotonic() + self._turn_seconds, 0
+        event: Event | None
         for _ in range(len(queue)):  # no more than this, so that the loop can run other tasks
             if not queue or len(self.attempts) >= room:
                 break  # freeing a slot starts the rest
@@ -408,33 +409,40 @@ class Dispatch(Service):
                 tasks += 1 if monotonic() < until else TURN_TASKS
                 continue
             self._at_hand = attempt
-            tool, began = attempt.tool, monotonic()
+            tool, began, event, text = attempt.tool, monotonic(), None, b""
             try:  # as Outcomes.of does it, without a coroutine for each
                 output = await tool.fn(**attempt.args)
-                text = written(output) if type(output) in SIMPLE else small_text(output)
-                if text is None:
-                    text = await large_text(output)
-                is_long = len(text) > SHORT_BYTES_MAX or attempt.answer is not None or secrets.are_known
-                event: Event = (
-                    await outcomes.of_answer(attempt, text, began)
-                    if is_long
-                    else StepSucceeded(path, number, Raw(text), int((monotonic() - began) * 1000))
+                text = (
+                    written(output)
+                    if type(output) in SIMPLE
+                    else small_text(output) or await large_text(output)
                 )
+                if len(text) > SHORT_BYTES_MAX or attempt.answer is not None or secrets.are_known:
+                    event = await outcomes.of_answer(attempt, text, began)
             except BaseException as error:
                 event = outcomes.of_error(attempt, error, began)
             if self._runner is not me:
                 attempt.tool.waits()
-                return self._answered(attempt, event)
-            if attempt.is_known:
-                self._answered(attempt, event)
+                return self._answered(attempt, event or self._succeeded(attempt, text, began))
+            if event is not None or attempt.is_known or attempt.lines is not None:
+                self._settle(resident, attempt, event or self._succeeded(attempt, text, began))
             else:
-                if attempt.lines is not None:
-                    self.logs.ended(attempt, door.batch)
-                door.apply(resident, event)
+                door.succeed(resident, path, number, text, int((monotonic() - began) * 1000))
         self._runner = None
         if queue and not door.is_stalled:
             self._fill_places()
         self.slot_is_free()
+
+    def _settle(self, resident: ResidentRun, attempt: Attempt, event: Event) -> None:
+        """Apply the outcome of an attempt that the runner has performed."""
+        if attempt.is_known:
+            return self._answered(attempt, event)
+        if attempt.lines is not None:
+            self.logs.ended(attempt, self.door.batch)
+        self.door.apply(resident, event)
+
+    def _succeeded(self, attempt: Attempt, text: bytes, began: float) -> StepSucceeded:
+        return StepSucceeded(attempt.path, attempt.number, Raw(text), int((self._monotonic() - began) * 1000))
 
     # ----------------------------------------------------------------------------------------------- performing
 

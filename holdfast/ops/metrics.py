@@ -25,7 +25,7 @@ from holdfast.deliveries.outbox import Outbox
 from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.execution.dispatcher import Dispatch
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Door, Entry
+from holdfast.runtime.door import Door, Entry, PlainRow
 from holdfast.runtime.wakes import Wakes
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
@@ -49,6 +49,8 @@ REQUEST_SECS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 WAIT_KINDS: Final = ("approval", "callback", "condition", "key", "signal")
 DELIVERY_OUTCOMES: Final = ("delivered", "failed", "dead", "replayed", "discarded")
 
+_SUCCESSES: Final = (PlainRow, StepSucceeded)
+_OUTCOMES: Final = (*_SUCCESSES, StepFailed)
 _kind, _seq, _ending = itemgetter(4), itemgetter(1), attrgetter("kind", "outcome")
 
 
@@ -135,7 +137,7 @@ class Metrics:
         self._kinds.update(map(_kind, rows))
         self._commit_rows.add(len(rows))
         self._commit_secs.add(round(seconds, 5))
-        self._step_secs.add_all([entry[1].ran_ms for entry in entries if type(entry[1]) is StepSucceeded])
+        self._step_secs.add_all([event.ran_ms for _, event, _, _ in entries if isinstance(event, _SUCCESSES)])
         if batch.closed_waits:
             self._waits_ended.update(map(_ending, batch.closed_waits))
         self._callback_deliveries += len(batch.callback_deliveries)
@@ -149,7 +151,7 @@ class Metrics:
         at = {row[0]: row[3] for row in batch.rows if row[1] == 2}
         for resident, event, *_ in entries:
             run = resident.run
-            if isinstance(event, StepSucceeded | StepFailed) and run.no in at:
+            if isinstance(event, _OUTCOMES) and run.no in at:
                 self._first_step_secs.add(max(0, at.pop(run.no) - event.ran_ms - run.created_at))
 
     def _runs(self, batch: Batch, entries: list[Entry]) -> None:

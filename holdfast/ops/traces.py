@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from holdfast.engine.decisions import FinishRun
 from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.execution.jobs import Jobs
-from holdfast.runtime.door import Door, Entry
+from holdfast.runtime.door import Door, Entry, read_back
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.store.batch import Batch
 
@@ -92,8 +92,8 @@ class Traces:
         self._processor.shutdown()
 
     def _committed(self, batch: Batch, entries: list[Entry], seconds: float) -> None:
-        for row, (resident, event, decisions, _) in zip(batch.rows, entries, strict=True):
-            at = row[3]
+        for row, entry in zip(batch.rows, entries, strict=True):
+            resident, at, (event, decisions) = entry[0], row[3], read_back(entry, row)
             if isinstance(event, StepSucceeded | StepFailed):
                 self._attempt(resident, event, at)
             for decision in decisions:

@@ -355,13 +355,22 @@ SCOPES: Final = (
 )  # evaluated once: `Choice | FanOut | Nested` would build a new object at every check
 
 
+class Way(msgspec.Struct):
+    """What follows a node whatever it returns: a call by its name, or the end."""
+
+    name: str
+    call: Call | None = None
+    keep: int = KEEP_NOTHING  # of the call
+    texts: tuple[bytes, bytes, bytes] | None = None  # the constant parts of its rows (engine/codec)
+
+
 class Block(msgspec.Struct, frozen=True):
     nodes: Mapping[str, Node]
     first: str  # END when there is nothing to do
     again: frozenset[str] = frozenset()  # nodes on cycles: each visit of one is a step of its own
     # Calls that are followed by a call or by the end (None) whatever they return, and timers that are followed by a call:
-    # name → successor. None has an idempotency key. engine/step has a fast path for these.
-    plain: Mapping[str, tuple[str, Call | None]] = {}
+    # name → what follows. None has an idempotency key. engine/step has fast paths for these.
+    plain: Mapping[str, Way] = {}
     guard: Guard | None = None
     # Nodes that handle the end of a node or of the block: name → the guarded node (empty: the block) and the role, on_error or
     # finally. Their outputs are not part of the output of the block.
@@ -372,7 +381,7 @@ class Block(msgspec.Struct, frozen=True):
         found = {name: way for name, node in self.nodes.items() if (way := self._plain_way(node)) is not None}
         msgspec.structs.force_setattr(self, "plain", found)
 
-    def _plain_way(self, node: Node) -> tuple[str, Call | None] | None:
+    def _plain_way(self, node: Node) -> Way | None:
         name = node.routes.ok
         after = self.nodes.get(name)
         if node.post is not None or not isinstance(node, Call | Timer):
@@ -380,9 +389,9 @@ class Block(msgspec.Struct, frozen=True):
         if node.around is not None or (isinstance(node, Call) and node.key is not None):
             return None
         if name == END and isinstance(node, Call):
-            return END, None
+            return Way(END)
         is_plain = isinstance(after, Call) and after.key is None and after.around is None
-        return (name, after) if is_plain else None  # type: ignore[return-value]  # a call, as was just checked
+        return Way(name, after, after.keep) if is_plain else None  # type: ignore[arg-type, union-attr]  # a call, as was just checked
 
     def node(self, tail: str) -> Node:
         return self.nodes.get(tail) or self.nodes[base_of(tail)]

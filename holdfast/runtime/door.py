@@ -24,7 +24,7 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from holdfast.deliveries.destinations import callback_deliveries_of
-from holdfast.engine.codec import encode_event, encode_parts, encode_row
+from holdfast.engine.codec import decode_row, encode_event, encode_parts, encode_plain, encode_row
 from holdfast.engine.decisions import Continue, Decision, FinishRun, OpenWait, Poll, StartAttempt, StopAttempt
 from holdfast.engine.effects import Effect, KeyWork
 from holdfast.engine.events import (
@@ -42,7 +42,7 @@ from holdfast.engine.events import (
     StepSucceeded,
     SuspectsTurn,
 )
-from holdfast.engine.step import step
+from holdfast.engine.step import next_inputs, start_next, step
 from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
 from holdfast.runtime import resident_run
 from holdfast.runtime.clock import Clock
@@ -61,7 +61,7 @@ from holdfast.store.artefacts import named_in
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.ownership import NewMail
-from holdfast.store.records import NewRun, Request, RunChange, SetAside, WaitClosed
+from holdfast.store.records import JournalRow, NewRun, Request, RunChange, SetAside, WaitClosed
 from holdfast.store.schedule_records import Firing
 from holdfast.values import TERMINAL, Millis, RunNo
 
@@ -72,6 +72,9 @@ ANY_TIME: Final = Millis(0)
 TURNS_BETWEEN: Final = 3
 
 KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
+
+SUCCEEDED: Final = KINDS[StepSucceeded]
+NO_DECISIONS: Final[list[Decision]] = []  # of a plain row, which has them in its body
 
 # Inputs that are not sent a second time. Timers are armed again from the rows of the run.
 _KEPT: Final = (StepSucceeded, StepFailed, StepPaused, AttemptTimedOut, AttemptReleased, Adopted, Continued)
@@ -87,8 +90,15 @@ class FiringLost(HoldfastError):
     code = "firing_lost"
 
 
-Listener = Callable[[ResidentRun, Event, list[Decision]], None]
-Entry = tuple[ResidentRun, Event, list[Decision], Reply | None]
+class PlainRow(msgspec.Struct, gc=False):
+    """Stands for the event and the decision of a plain row: a call succeeded and the next one starts. `read_back` makes them."""
+
+    start: str  # the path that starts
+    ran_ms: int
+
+
+# One for each row of a batch, in the same order.
+Entry = tuple[ResidentRun, Event | PlainRow, list[Decision], Reply | None]
 
 
 class Ahead(NamedTuple):
@@ -135,7 +145,6 @@ class Door:
         self.watch(fatal_runs)
         self.residents: dict[RunNo, ResidentRun] = {}
         self.quarantined: dict[RunNo, SetAside] = {}
-        self.listeners: list[Listener] = []  # notified of each row once it is durable
         self.watchers: list[Watcher] = []  # notified of each commit
         self.away: set[RunNo] = set()  # runs dropped by a commit that failed, until they are loaded again
         self.again: list[tuple[RunNo, Event]] = []  # inputs of those runs, which are applied after that
@@ -204,18 +213,46 @@ class Door:
         except Exception as error:
             deciding[0] = 0
             return self._quarantine(resident, error, reply)
-        self._batch.rows.append((no, run.seq, epoch, at, KINDS[type(event)], body))
-        self._entries.append((resident, event, decisions, reply))
         if blobs:
             self._put_aside(resident, blobs)
         if effects:
             self._put_effects(resident, effects, at)
         if run.status != "running" or not resident.is_settled:
             self._change(resident, at)
+        self._append(resident, at, KINDS[type(event)], body, (resident, event, decisions, reply))
+
+    def succeed(self, resident: ResidentRun, path: str, number: int, output: bytes, ran_ms: int) -> None:
+        """Apply the success of an attempt, as `apply` does. If a call follows, no event and no decision is made: its row has both."""
+        run, plan, value = resident.run, resident.plan, msgspec.Raw(output)
+        way = plan.root.plain.get(path)
+        if (
+            way is None or way.call is None or number != 1 or not resident.is_settled
+            or self.watched or self.committer.is_shut or plan.asks_workers
+        ):  # fmt: skip
+            return self.apply(resident, StepSucceeded(path, number, value, ran_ms))
+        at = self.clock.now()
+        if at < run.at:
+            at = run.at  # as above
+        self.deciding[0] = run.no
+        try:
+            inputs = next_inputs(plan, run, way, path, number, value, at, resident.epoch)
+            if inputs is None or (body := encode_plain(way, path, output, ran_ms, inputs)) is None:
+                return self.apply(resident, StepSucceeded(path, number, value, ran_ms))
+            start_next(run, way, path, value, inputs, at)
+        except Exception as error:
+            self.deciding[0] = 0
+            return self._quarantine(resident, error, None)
+        entry: Entry = (resident, PlainRow(way.name, ran_ms), NO_DECISIONS, None)
+        self._append(resident, at, SUCCEEDED, body, entry)
+
+    def _append(self, resident: ResidentRun, at: Millis, kind: str, body: str, entry: Entry) -> None:
+        run = resident.run
+        self._batch.rows.append((run.no, run.seq, resident.epoch, at, kind, body))
+        self._entries.append(entry)
         resident.journal_bytes += len(body)
         if resident.journal_bytes > resident.snapshot_at:
             self._snapshot(resident)
-        deciding[0] = 0
+        self.deciding[0] = 0
         if not self._scheduled:
             self._schedule()
 
@@ -277,8 +314,8 @@ class Door:
     def enter(self, ahead: Ahead) -> None:
         """Add runs that were decided ahead to the next commit."""
         if self.committer.is_shut:
-            for resident, event, _, reply in ahead.entries:
-                self._turn_away(resident.run.no, event, reply)
+            for entry, row in zip(ahead.entries, ahead.batch.rows, strict=True):
+                self._turn_away(_no(entry), read_back(entry, row)[0], entry[3])
             return
         for resident, *_ in ahead.entries:
             self.residents[resident.run.no] = resident
@@ -458,12 +495,13 @@ class Door:
     def _durable(self, entries: list[Entry]) -> None:
         """Carry out the decisions, then answer the callers."""
         handler = self.handler
-        start_attempt, listeners = handler.start_attempt, self.listeners
+        start_attempt = handler.start_attempt
         moved: dict[RunNo, ResidentRun] = {}
         for resident, event, decisions, reply in entries:
-            if listeners:
-                self._notify_listeners(resident, event, decisions)
             try:
+                if type(event) is PlainRow:  # it changes nothing else
+                    start_attempt(resident, event.start, 1)
+                    continue
                 for decision in decisions:
                     if type(decision) is StartAttempt:
                         start_attempt(resident, decision.path, decision.attempt)
@@ -491,15 +529,8 @@ class Door:
         for watcher in self.watchers:
             try:
                 watcher(batch, entries, seconds)
-            except Exception:  # as below
+            except Exception:  # a failing watcher must not prevent the work
                 log.exception("a watcher failed")
-
-    def _notify_listeners(self, resident: ResidentRun, event: Event, decisions: list[Decision]) -> None:
-        for listener in self.listeners:
-            try:
-                listener(resident, event, decisions)
-            except Exception:  # a failing listener must not prevent the work
-                log.exception("a listener failed")
 
     def _carry_out(self, resident: ResidentRun, decision: Decision) -> None:
         match decision:
@@ -600,7 +631,9 @@ class Door:
                 self._durable(part)
                 self._apply_verdicts(sending)
             elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit):
-                return self._done(batch, [entry for entry in entries if _no(entry) in runs[index:]], error)
+                unsent = set(runs[index:])
+                rest = [entry for entry in entries if _no(entry) in unsent]
+                return self._done(batch.only(unsent), rest, error)
             elif isinstance(error, Fenced):
                 self._lose(set(error.runs), part, error)
             else:
@@ -640,10 +673,12 @@ class Door:
 
     def _drop(self, batch: Batch, entries: list[Entry], error: BaseException) -> None:
         """Drop state that did not become durable, and keep its inputs until commits work again."""
-        for resident, event, _, reply in [*entries, *self._entries]:
-            self.away.add(resident.run.no)
-            self.residents.pop(resident.run.no, None)
-            self._turn_away(resident.run.no, event, reply, error)
+        rows = [*batch.rows, *self._batch.rows]
+        for entry, row in zip([*entries, *self._entries], rows, strict=True):
+            no = _no(entry)
+            self.away.add(no)
+            self.residents.pop(no, None)
+            self._turn_away(no, read_back(entry, row)[0], entry[3], error)
         stored = [*batch.artefacts, *self._batch.artefacts]  # their outcomes are applied again
         self._batch, self._entries = Batch(), []
         self._batch.artefacts = stored
@@ -685,6 +720,12 @@ class Door:
 
 def _doing(event: Event) -> str:
     return f"{KINDS[type(event)]} {getattr(event, 'path', '')}".rstrip()
+
+
+def read_back(entry: Entry, row: JournalRow) -> tuple[Event, list[Decision]]:
+    """Return the event and the decisions of an entry, from the entry or from its row."""
+    _, event, decisions, _ = entry
+    return decode_row(row[5]) if isinstance(event, PlainRow) else (event, decisions)
 
 
 def _no(entry: Entry) -> RunNo:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.codec import blob_of, decode_row, encode_row, with_output
+from holdfast.engine.codec import blob_of, decode_row, encode_plain, encode_row, with_output
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import (
     ArmTimer,
@@ -48,7 +48,7 @@ from holdfast.engine.events import (
 )
 from holdfast.engine.fold import fold
 from holdfast.engine.state import Run, Step, timer_key
-from holdfast.engine.step import step
+from holdfast.engine.step import next_inputs, start_next, step
 from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.graph import Plan
 from holdfast.plan.resolve import resolved
@@ -60,6 +60,21 @@ BEGAN = Millis(1_700_000_000_000)
 RUN_ID = RunId("018bcfe5-6800-7000-8000-000000000001")
 
 Row = tuple[int, int, int, str, str]  # seq, epoch, at, kind, body
+
+
+def plain_row(plan: Plan, run: Run, event: Event, at: Millis, epoch: int) -> tuple[str, Run] | None:
+    """What the door makes of a success without an event: the body of its row, and the run. None if it needs the event."""
+    way = plan.root.plain.get(event.path) if isinstance(event, StepSucceeded) else None
+    if way is None or not isinstance(event, StepSucceeded) or event.attempt != 1 or event.worker:
+        return None
+    inputs = next_inputs(plan, run, way, event.path, 1, event.output, at, epoch)
+    if inputs is None:
+        return None
+    body = encode_plain(way, event.path, bytes(event.output), event.ran_ms, inputs)
+    if body is None:
+        return None
+    start_next(run, way, event.path, event.output, inputs, at)
+    return body, run
 
 
 class Case:
@@ -84,11 +99,13 @@ class Case:
         self.rows: list[Row] = []
         self.blobs: dict[str, bytes] = {}
         self.checks = checks
+        self.plain_rows = 0
 
     # -------------------------------------------------------------------------------------------- the door
 
     def apply(self, event: Event) -> list[Decision]:
         expected = self._decided_and_folded(event) if self.checks else None
+        plain = plain_row(self.plan, self.replayed(), event, self.now, self.epoch) if self.checks else None
         decisions, effects = step(self.plan, self.run, event, self.now, self.epoch)
         if expected is not None:
             assert (decisions, [*effects], state_of(self.run)) == expected, (
@@ -97,6 +114,9 @@ class Case:
         self.effects += effects
         body, blobs = encode_row(event, decisions)
         self.blobs.update(blobs)
+        if plain is not None:
+            self.plain_rows += 1
+            assert (plain[0], state_of(plain[1])) == (body, state_of(self.run)), "a plain row differs"
         kind = type(event).__struct_config__.tag
         self.rows.append((self.run.seq, self.run.epoch, self.now, str(kind), body))
         if self.checks:

@@ -14,7 +14,6 @@ from typing import Any
 from holdfast import tool
 from holdfast.config import Settings
 from holdfast.http.serve import Serving, serve
-from holdfast.runtime.door import KINDS
 from holdfast.tools.registry import Registry
 
 
@@ -30,11 +29,11 @@ async def later() -> dict[str, Any]:
 
 
 def say(server: Serving) -> None:
-    def die(live: Any, event: Any, decisions: Any) -> None:
-        if KINDS[type(event)] in sys.argv[3:]:
+    def die(batch: Any, entries: Any, seconds: float) -> None:
+        if any(kind in sys.argv[3:] for *_, kind, _ in batch.rows):
             os.kill(os.getpid(), signal.SIGKILL)
 
-    server.services.engine.door.listeners.append(die)
+    server.services.engine.door.watchers.append(die)
     print(server.address, flush=True)
 
 

@@ -534,6 +534,9 @@ class Door:
 
     def _carry_out(self, resident: ResidentRun, decision: Decision) -> None:
         match decision:
+            case FinishRun():  # every run has one
+                self.residents.pop(resident.run.no, None)
+                self.handler.run_ended(resident)
             case StopAttempt(path=path):
                 self.handler.stop_attempt(resident.run.no, path)
             case Continue():
@@ -542,9 +545,6 @@ class Door:
                 self.handler.paused(resident, path, task_id)
             case Poll(path, attempt):
                 self.handler.poll(resident, path, attempt)
-            case FinishRun():
-                self.residents.pop(resident.run.no, None)
-                self.handler.run_ended(resident)
             case _:
                 pass
 

@@ -19,7 +19,10 @@ from holdfast.stopping import stop_signals
 
 
 def command(given: Given) -> int:
-    settings = msgspec.structs.replace(settings_of(given), tools=given.arguments)
+    modules = (*given.arguments, *given.texts("--tools"))
+    if not modules:
+        raise Usage("worker needs MODULE, the tools that it serves; for example: holdfast worker tools")
+    settings = msgspec.structs.replace(settings_of(given), tools=modules)
     tools, concurrency = list(load_tools(settings)), _concurrency(given.text("--concurrency"))
     named = settings.server or os.environ.get("REGISTRY_URL")
     owner = None if named else server_of(settings)

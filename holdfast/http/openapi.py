@@ -25,8 +25,15 @@ changes. 400: the request is malformed or has an unknown field. 422: the request
 """
 
 # Codes that any route may give; those with a body, and those with something in braces, have more.
-ALWAYS: Final = ("invalid_request", "misdirected_request", "forbidden", "internal_error", "unavailable")
-WITH_SCOPE: Final = ("unauthorised", "too_many_requests")
+ALWAYS: Final = (
+    "invalid_request",
+    "misdirected_request",
+    "forbidden",
+    "too_many_requests",
+    "internal_error",
+    "unavailable",
+)
+WITH_SCOPE: Final = ("unauthorised",)
 WITH_BODY: Final = ("body_too_large", "unsupported_media_type")
 WITH_KEY: Final = ("request_conflict",)
 

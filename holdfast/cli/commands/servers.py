@@ -105,9 +105,10 @@ Ctrl-C or SIGTERM it finishes its current calls, for up to 30 seconds. REGISTRY_
         "holdfast worker tools --pull --concurrency 4",
         "holdfast worker holdfast.sdk.demo",
     ),
-    (Argument("MODULE", "The tools: a module, or module:object.", many=True),),
+    (Argument("MODULE", "The tools: a module, or module:object.", required=False, many=True),),
     (
         SERVER,
+        Flag("--tools", "The same as MODULE, as the other commands have it.", "MODULE", many=True),
         Flag("--pull", "Fetch jobs instead of being called."),
         Flag(
             "--url", "The URL at which the server reaches the worker. Default: http://localhost:8080.", "URL"

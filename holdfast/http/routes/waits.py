@@ -160,7 +160,7 @@ ROUTES: Final = (
         reads_members=_callback,
         admits=_may_resume,
         answer=Resumed,
-        errors=("ambiguous_task", "limit_exceeded"),
+        errors=("unauthorised", "ambiguous_task", "limit_exceeded"),
         body_max=ANSWER_BYTES_MAX,
     ),
     Route(

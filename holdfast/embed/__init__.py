@@ -60,26 +60,34 @@ Spec = WorkflowSpec | FlowSpec | str | os.PathLike[str] | Mapping[str, Any]
 
 
 class Holdfast:
-    """A durable engine on one SQLite file.
+    """A durable engine in your program, on a SQLite file or a PostgreSQL database.
 
         async with Holdfast("sqlite:///holdfast.db", tools=[add]) as hf:
             run = await hf.start("hello.yaml", {"a": 1})
             print(await run.result())
 
-    Entering the context continues every open run in the database. `plugins` are all scheduled plugins of the database; schedules of other plugins
-    are removed, but their history is kept. A plugin that cannot be loaded is logged with all its problems. With None, schedules of plugins are
-    not fired, so that another process can fire them. `remote` calls tools on other servers. `secrets` are
-    functions that return the value of a secret by name, or None: one with a parameter `tenant` receives the tenant of the run, any
-    other is called only for the tenant `default`. `template_env` lists the environment variables that templates may use.
-    `artefact_roots` are folders from which tools may return files, besides the work folder of each attempt. With `allow_networks`,
-    `http_request` may call only public addresses and those networks. `public_url` is the address of a server on this database:
-    calls with `supports_async_callback` get a `callback_url` there. A step waits `pending_ttl_secs` for a callback, unless it
-    sets its own. Finished runs are deleted after `retention_days` (None: never). At most `attempts_max` attempts are in progress
-    at a time; sync tools use `threads` threads, and isolated tools `processes` processes (None: one per core), each with at most
-    `process_memory_bytes` of memory (None: half of the machine's). `limits` are those of `[limits]` in the settings by name, such as
-    `{"signals_max": 100}`. They apply to the whole process: while one engine is open, another with different limits is refused.
-    With `tune_gc`, opening tunes Python's garbage collector for thousands of runs in memory, as a server does: what is loaded is
-    excluded from collections (`gc.freeze`) and collections are rarer, in the whole process.
+    Entering the context continues every open run in the database.
+
+    - `tools`: functions, or `@tool` objects, that steps call by name. `remote` calls tools on other servers.
+    - `plugins`: all scheduled plugins of the database; schedules of other plugins are removed, but their history is kept. A plugin
+      that cannot be loaded is logged with all its problems. With None, schedules of plugins are not fired, so that another process
+      can fire them.
+    - `secrets`: functions that return the value of a secret by name, or None. One with a parameter `tenant` receives the tenant of
+      the run, any other is called only for the tenant `default`.
+    - `template_env`: the environment variables that templates may use.
+    - `artefact_roots`: folders from which tools may return files, besides the work folder of each attempt.
+    - `allow_networks`: `http_request` may call only public addresses and these networks. None is no limit.
+    - `public_url`: the address of a server on this database. Calls with `supports_async_callback` get a `callback_url` there.
+    - `pending_ttl_secs`: how long a step waits for a callback, unless it sets its own.
+    - `retention_days`: finished runs are deleted after so many days (None: never).
+    - `attempts_max`: attempts in progress at a time. Sync tools use `threads` threads, and isolated tools `processes` processes (None:
+      one per core), each with at most `process_memory_bytes` of memory (None: half of the machine's).
+    - `durability`: with `full`, what was committed survives a power cut; with `relaxed`, only the end of the process.
+    - `limits`: those of `[limits]` in the settings by name, such as `{"signals_max": 100}`. They apply to the whole process: while one
+      engine is open, another with different limits is refused.
+    - `tune_gc`: tune Python's garbage collector for thousands of runs in memory, as a server does: what is loaded is excluded from
+      collections (`gc.freeze`) and collections are rarer, in the whole process.
+    - `clock`: another clock, for tests.
     """
 
     _manual_clock = False  # whether the clock only moves when a test moves it

@@ -74,7 +74,7 @@ class LiveEvent(msgspec.Struct, frozen=True):
 
 
 class Client(ScheduleCalls, WorkflowCalls, OperationCalls, Reads):
-    """One server. `server` and `key` are those of HOLDFAST_SERVER and HOLDFAST_API_KEY unless given.
+    """A client of one server. `server` and `key` are those of HOLDFAST_SERVER and HOLDFAST_API_KEY unless given.
 
     `unix:/path/to/holdfast.db.sock` is the process that has that database open, a program with a `Holdfast` in it too; it needs no
     key. `socket` is the path of such a socket through which a server with an address is reached.

@@ -49,7 +49,8 @@ class CatalogEntry(msgspec.Struct, frozen=True):
 
 
 class WorkflowCatalog:
-    """`schedules` are the schedule files that the metadata points at, and `warnings` the patterns that match no file."""
+    """The workflows of a skill, found by the globs in its metadata. `schedules` are the schedule files that the metadata points at, and
+    `warnings` the patterns that match no file."""
 
     def __init__(
         self,

@@ -46,6 +46,8 @@ __all__ = [
 
 
 class FlowSpec(FlowDefinition, frozen=True, dict=True):
+    """A workflow in the graph notation: read from YAML, JSON or a file, checked, and written back."""
+
     @classmethod
     def from_yaml_str(cls, text: str | bytes, source: str = "", name: str | None = None) -> FlowSpec:
         """Read YAML or JSON; raise InvalidSpec with every problem if it does not have the shape of a graph.

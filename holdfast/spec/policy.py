@@ -32,6 +32,8 @@ OnNoWorker = Literal["wait", "fail"]
 
 
 class BackoffKind(StrEnum):
+    """How the delay between two attempts grows: not at all, by the same amount each time, or by doubling."""
+
     FIXED = "fixed"
     LINEAR = "linear"
     EXPONENTIAL = "exponential"

@@ -190,6 +190,8 @@ class Compensation(msgspec.Struct, frozen=True):
 
 
 class WorkflowStep(msgspec.Struct, frozen=True, rename={"finally_": "finally"}):
+    """One step of a workflow. `body` has the keys of its `kind`, the other members are those of any step."""
+
     id: str
     kind: str
     body: Body

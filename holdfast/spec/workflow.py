@@ -32,6 +32,8 @@ from holdfast.spec.steps import Definition
 
 
 class WorkflowSpec(Definition, frozen=True, dict=True):
+    """A workflow in the steps notation: read from YAML, JSON or a file, checked, and written back."""
+
     @classmethod
     def from_yaml_str(cls, text: str | bytes, source: str = "") -> WorkflowSpec:
         """Read YAML or JSON; raise InvalidSpec with every problem if it does not have the shape of a workflow."""

@@ -122,7 +122,7 @@ class _Words:
         about += [f"The body may also be text of the type `{one}`." for one in route.media[1:] if one != ANY]
         if about:
             said["description"] = " ".join(about)
-        if route.scope is not None:
+        if route.scope is not None or "unauthorised" in route.errors:
             said["security"] = [{"key": []}, {}]
         return said
 

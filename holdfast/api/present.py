@@ -91,6 +91,7 @@ def run_line(line: RunSummary) -> types.RunLine:
         created_at=time_text(row.created_at),
         finished_at=time_or_none(row.finished_at),
         rerun_of=row.rerun_of,
+        rerun_as=line.rerun_as,
         parent_job_id=row.parent_job_id,
         reason=None if row.needs is None else lacks_of(msgspec.json.decode(row.needs)),
         number=row.number,

@@ -140,11 +140,12 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunEdge(NamedTuple):
-    """What lists say of a run beside its row: its first row in the journal, and its last one if it has ended."""
+    """What lists say of a run beside its row: its first row in the journal, its last one if it has ended, and its newest rerun."""
 
     at: Millis
     first: str
     last: str | None
+    rerun_as: RunId | None
 
 
 class KeyName(NamedTuple):

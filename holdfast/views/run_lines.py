@@ -17,7 +17,7 @@ from holdfast.errors import InvalidInputs
 from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Store
 from holdfast.store.records import RunEdge, RunRow, WaitRow, Wanted
-from holdfast.values import OPEN, TERMINAL, Error, Millis, RunNo, decode, is_text
+from holdfast.values import OPEN, TERMINAL, Error, Millis, RunId, RunNo, decode, is_text
 
 MESSAGE_CHARS_MAX: Final = 200
 
@@ -37,6 +37,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     started_at: Millis | None
     error: Error | None
     wait: FirstWait | None
+    rerun_as: RunId | None = None  # the newest run that reran it
 
 
 async def summaries(store: Store, rows: Sequence[RunRow]) -> list[RunSummary]:
@@ -53,7 +54,7 @@ def _summary(row: RunRow, edge: RunEdge | None, wait: WaitRow | None) -> RunSumm
     is_driven = isinstance(event, RunStarted) and event.drive
     # A run that was accepted first begins a moment later; its exact time is shown with the run itself.
     began = edge.at if is_driven or row.status != "pending" else None
-    return RunSummary(row, began, _error(edge.last), _first_wait(row, wait))
+    return RunSummary(row, began, _error(edge.last), _first_wait(row, wait), edge.rerun_as)
 
 
 def _error(last: str | None) -> Error | None:

@@ -53,6 +53,7 @@ test("failures of one workflow are one thing that needs a person, and nothing is
   assert.deepEqual(needsOf(none, 0), []);
   const [need] = needsOf({ ...none, failures: [line("1"), line("2")], services: [{ name: "sum", workers: 0, waiting: 12, oldest_waiting_at: null, no_worker_since: null, start_one: null }] }, 0);
   assert.match(need!.text, /^order: 2 failures in 24 h, the latest at charge: no$/); assert.deepEqual(need!.rerun, { count: 2, filter: { ids: ["1", "2"] } });
+  assert.deepEqual(needsOf({ ...none, failures: [{ ...line("1"), rerun_as: "3" }] }, 0), []);
   const [many] = needsOf({ ...none, failures: [line("1"), line("2")], isPart: true, since: "then" }, 0);
   assert.match(many!.text, /^order: at least 2 failures/); assert.deepEqual(many!.rerun, { count: "all", filter: { workflow: "order", status: ["failed"], from: "then" } });
 });

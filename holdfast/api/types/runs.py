@@ -173,6 +173,7 @@ class RunLine(msgspec.Struct, frozen=True):
     created_at: str
     finished_at: str | None
     rerun_of: str | None = None
+    rerun_as: str | None = None  # the newest run that reran it
     parent_job_id: str | None = None
     reason: str | None = (
         None  # of a waiting run: the tool or worker that it lacks, or that no engine drives it

@@ -41,6 +41,17 @@ class RunsConformance:
         assert await store.run_by_id("other", run_id(1)) is None
         assert await store.run_by_id(DEFAULT_TENANT, run_id(2)) is None
 
+    async def test_a_list_says_by_which_run_another_one_was_rerun_last(self, store: Store) -> None:
+        await commit(store, started(1, status="failed", owned=False, finished_at=T0))
+        await commit(store, started(2, 3, 4))
+        again = started(5, 6, 7)
+        for no, tenant in ((5, DEFAULT_TENANT), (6, DEFAULT_TENANT), (7, "other")):
+            again.new_runs[RunNo(no)] = new_run(no, tenant=tenant)
+            again.new_runs[RunNo(no)].rerun_of = run_id(1)
+        await commit(store, again)
+        edges = await store.run_edges([RunNo(1), RunNo(2)])
+        assert {no: edge.rerun_as for no, edge in edges.items()} == {1: run_id(6), 2: None}
+
     async def test_a_change_replaces_status_owner_epoch_and_wake_time(self, store: Store) -> None:
         await commit(store, started(1))
         await commit(

@@ -23,7 +23,7 @@ export type Run = {
 };
 export type RunLine = {
   run_id: string; workflow: string; version: string; number?: number | null; status: Status; labels: Record<string, string>; created_at: string;
-  started_at?: string | null; finished_at: string | null; rerun_of: string | null; parent_job_id: string | null;
+  started_at?: string | null; finished_at: string | null; rerun_of: string | null; rerun_as?: string | null; parent_job_id: string | null;
   error?: { kind: string; message: string; path: string } | null;
   wait?: { path: string; kind: string; until: string | null; since: string | null; prompt: string } | null;
 };
@@ -75,7 +75,7 @@ export type Diff = { name: string; from: number; to: number; text: string; point
 export type Stats = {
   workflow: string; number: number | null; runs: number; completed: number; failed: number; cancelled: number; interrupted: number; success: number | null;
   p50_ms: number | null; p95_ms: number | null; from: string | null; to: string | null;
-  steps: { path: string; kind: string; runs: number; failed: number; retries: number; p50_ms: number | null; p95_ms: number | null }[];
+  steps: { path: string; kind: string; runs: number; failed: number; retries: number; p50_ms: number | null; p95_ms: number | null }[]; steps_of: number;
 };
 export type Bulk = { preview: boolean; action: string; items: { run_id: string; status: string; new_run_id: string | null; error: string | null; message: string }[]; matched: number; cursor: string | null };
 

@@ -10,7 +10,7 @@ type Known = {
 };
 const MOST = 10;
 
-// Failures of one workflow are one thing.
+// Failures of one workflow are one thing. One that was rerun needs nobody: if its rerun fails too, that is the failure.
 const failed = (lines: RunLine[], isPart: boolean, since: string, now: number): Need[] => {
   const groups = new Map<string, RunLine[]>();
   for (const line of lines) groups.set(line.workflow, [...(groups.get(line.workflow) ?? []), line]);
@@ -25,7 +25,7 @@ const failed = (lines: RunLine[], isPart: boolean, since: string, now: number): 
 export const needsOf = (known: Known, now: number): Need[] => {
   const needs: Need[] = [];
   if (known.ready && !known.ready.ready) needs.push({ key: "ready", state: "failed", text: `The server is not ready: ${known.ready.reasons.map((one) => (typeof one === "string" ? one : JSON.stringify(one))).join("; ")}`, to: "", show: "", weight: 1000 });
-  needs.push(...failed(known.failures ?? [], known.isPart ?? false, known.since ?? "", now));
+  needs.push(...failed((known.failures ?? []).filter((one) => !one.rerun_as), known.isPart ?? false, known.since ?? "", now));
   for (const one of known.services ?? []) if (one.waiting > 0 && one.workers === 0) needs.push({ key: `service-${one.name}`, state: "waiting", text: `Service ${one.name}: ${counted(one.waiting, "job")} ${one.waiting === 1 ? "waits" : "wait"}${one.oldest_waiting_at ? ` for ${roughly(now - at(one.oldest_waiting_at))}` : ""}, and no worker serves it`, to: "/ui/workers", show: "Workers", help: one.name, command: one.start_one ?? undefined, weight: 90 });
   for (const folder of known.folders) for (const file of folder.items) if (file.status === "broken") needs.push({ key: `file-${file.file}`, state: "failed", text: `${file.file} cannot be used: ${file.problems[0]?.message ?? "it has mistakes"}`, to: file.name ? `/ui/workflows/${encodeURIComponent(file.name)}` : "", show: "Workflow", weight: 80 });
   for (const one of known.schedules ?? []) if (one.failures > 0) needs.push({ key: `schedule-${one.id}`, state: "failed", text: `Schedule ${one.id}: ${counted(one.failures, "failure")} in a row${one.last_error ? `, ${cut(oneLine(one.last_error), 120)}` : ""}`, to: `/ui/schedules?id=${encodeURIComponent(one.id)}`, show: "Schedule", weight: 70 });

@@ -134,6 +134,8 @@ const Row = ({ line, index, isMarked, onMark }: { line: RunLine; index: number; 
       <td><State state={line.status} /></td>
       <td><a class="open" href={to} data-testid={`open-${line.run_id}`} aria-label={`${line.workflow}, ${line.status}, run ${shortId(line.run_id)}`}>{line.workflow}</a>{line.number ? <span class="dim small"> #{line.number}</span> : null}</td>
       <td><div class="why-cell">{why.text && <span class="cut why" title={why.text}>{why.text}</span>}{why.act && <a class="button mini" href={`/ui/inbox?run=${line.run_id}`} data-testid={`answer-${line.run_id}`}>{why.act === "answer" ? "Answer" : why.act === "signal" ? "Signal" : "Deliver"}</a>}
+        {line.rerun_as && <a class="tag" href={`/ui/runs/${line.rerun_as}`} data-testid={`rerun-as-${line.run_id}`} title={`Rerun as ${line.rerun_as}`}>rerun</a>}
+        {!why.text && <span class="narrow dim">{shortId(line.run_id)}{line.finished_at ? `, took ${took(line, now.value)}` : ""}</span>}
         {Object.entries(line.labels).slice(0, 2).map(([name, value]) => <span class="tag wide" key={name}>{name}={value}</span>)}</div></td>
       <td class="wide"><span class="mono small dim">{shortId(line.run_id)}</span></td>
       <td class="dim"><Ago time={line.created_at} /></td>

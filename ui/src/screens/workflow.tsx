@@ -10,7 +10,7 @@ import type { Values } from "../draw/form.tsx";
 import { graph } from "../draw/graph.ts";
 import { useKeys } from "../lib/keys.ts";
 import { go, place, setQuery } from "../lib/router.ts";
-import { grouped, span } from "../lib/time.ts";
+import { counted, grouped, now, span } from "../lib/time.ts";
 import { commands } from "../model/copy.ts";
 import { EMPTY } from "../model/filter.ts";
 import { cellsOf } from "../model/run.ts";
@@ -45,17 +45,21 @@ const Known = ({ name }: { name: string }): JSX.Element => {
   );
 };
 
+// By whole hours, so that the same question is asked for a while.
+const weekAgo = (): string => new Date(Math.floor(now.value / 3_600_000 - 7 * 24) * 3_600_000).toISOString();
 const About = ({ name }: { name: string }): JSX.Element => {
-  const plan = useLoaded<Plan>(`plan ${name}`, (signal) => get<Plan>(`/workflows/${e(name)}/plan`, {}, signal)), stats = useLoaded<Stats>(`stats ${name}`, (signal) => get<Stats>(`/workflows/${e(name)}/stats`, { last: 200 }, signal), { everyMs: 5000 });
+  const plan = useLoaded<Plan>(`plan ${name}`, (signal) => get<Plan>(`/workflows/${e(name)}/plan`, {}, signal)), isWeek = useSignal(true);
+  const stats = useLoaded<Stats>(`stats ${name} ${isWeek.value}`, (signal) => get<Stats>(`/workflows/${e(name)}/stats`, isWeek.value ? { last: 500, from: weekAgo() } : { last: 200 }, signal), { everyMs: 5000 });
+  const chip = (week: boolean, text: string): JSX.Element => <button type="button" class="chip" data-testid={week ? "stats-week" : "stats-last"} aria-pressed={isWeek.value === week} onClick={() => { isWeek.value = week; }}>{text}</button>;
   const slow = useMemo(() => [...(stats.data?.steps ?? [])].sort((a, b) => (b.p95_ms ?? 0) - (a.p95_ms ?? 0)), [stats.data]);
   return (
     <div class="grid2">
       <section class="card" aria-label="Graph" style={{ minHeight: "380px", display: "flex", flexDirection: "column" }}><header><h2>Graph</h2></header>{plan.data ? <PlanGraph plan={plan.data} /> : plan.error ? <p class="dim empty">{missing(plan.error) || plan.error.message}</p> : null}</section>
       <div style={{ display: "grid", gap: "16px" }}>
-        <section class="card" aria-label="Health"><header><h2>Health</h2><span class="dim small">of the last {stats.data ? grouped(stats.data.runs) : ""} finished runs</span></header><Shown of={stats} lines={2} testid="stats">{(one) => (
+        <section class="card" aria-label="Health"><header><h2>Health</h2><span class="dim small">{stats.data ? `${counted(stats.data.runs, "finished run")}${stats.data.runs === (isWeek.value ? 500 : 200) ? ", the newest" : ""}` : ""}</span><span class="grow" /><span class="chips" role="group" aria-label="Which runs">{chip(true, "this week")}{chip(false, "last 200")}</span></header><Shown of={stats} lines={2} testid="stats">{(one) => (
           <div class="figures"><div class="figure"><b>{one.success === null ? "·" : `${Math.round(one.success * 1000) / 10} %`}</b><span>success</span></div><div class="figure"><b>{one.p50_ms === null ? "·" : span(one.p50_ms)}</b><span>p50</span></div><div class="figure"><b>{one.p95_ms === null ? "·" : span(one.p95_ms)}</b><span>p95</span></div><a class="figure" href={`/ui/runs?q=${e(`workflow:${name} status:failed`)}`}><b>{grouped(one.failed)}</b><span>failed</span></a></div>
         )}</Shown></section>
-        <section class="card" aria-label="Steps"><header><h2>Steps</h2><span class="dim small">slowest first</span></header><Shown of={stats} lines={4}>{() => (slow.length === 0 ? <p class="dim" style={{ padding: "12px" }}>No run has finished yet.</p> : (
+        <section class="card" aria-label="Steps"><header><h2>Steps</h2><span class="dim small">slowest first{stats.data && stats.data.steps_of < stats.data.runs ? `, of the newest ${counted(stats.data.steps_of, "run")}` : ""}</span></header><Shown of={stats} lines={4}>{() => (slow.length === 0 ? <p class="dim" style={{ padding: "12px" }}>{isWeek.value ? "No run has finished this week." : "No run has finished yet."}</p> : (
           <table class="list" style={{ border: 0 }} data-testid="slow-steps"><caption class="sr">Steps by time</caption><thead><tr><th scope="col">Step</th><th scope="col" class="num">p50</th><th scope="col" class="num">p95</th><th scope="col" class="num">Failed</th><th scope="col" class="num">Retries</th></tr></thead><tbody>{slow.slice(0, 30).map((one) => <tr key={one.path} class={one.failed ? "is-failed" : ""}><td class="mono small" title={one.path}>{one.path}</td><td class="num">{one.p50_ms === null ? "" : span(one.p50_ms)}</td><td class="num">{one.p95_ms === null ? "" : span(one.p95_ms)}</td><td class="num why">{one.failed || ""}</td><td class="num dim">{one.retries || ""}</td></tr>)}</tbody></table>
         ))}</Shown></section>
       </div>
@@ -122,8 +126,8 @@ const Versions = ({ name, current, onChanged }: { name: string; current: number;
   return (
     <>
       <Shown of={list} testid="versions">{(page) => (
-        <div class="list-box"><table class="list"><caption class="sr">Versions</caption><thead><tr><th scope="col">Number</th><th scope="col">State</th><th scope="col">Hash</th><th scope="col">Made</th><th scope="col"><span class="sr">Acts</span></th></tr></thead><tbody>{page.items.map((one, i) => { const older = page.items[i + 1]; return (
-          <tr key={one.id} data-testid={`version-${one.number}`}><td><b>#{one.number}</b>{one.number === current && <span class="dim"> in use</span>}</td><td>{one.status}</td><td class="mono small">{one.version.slice(0, 12)}</td><td><Ago time={one.created_at} /></td><td class="num"><span class="row" style={{ justifyContent: "flex-end", flexWrap: "nowrap" }}>{older && <Button kind="quiet" testid={`diff-${one.number}`} onClick={() => { diff.value = [older.number, one.number]; }}>What changed</Button>}{may("run") && one.number !== current && <Button testid={`rollback-${one.number}`} onClick={() => void back(one.number)}>Use this</Button>}</span></td></tr>
+        <div class="list-box"><table class="list"><caption class="sr">Versions</caption><thead><tr><th scope="col">Number</th><th scope="col">State</th><th scope="col" class="wide">Hash</th><th scope="col">Made</th><th scope="col"><span class="sr">Acts</span></th></tr></thead><tbody>{page.items.map((one, i) => { const older = page.items[i + 1]; return (
+          <tr key={one.id} data-testid={`version-${one.number}`}><td><b>#{one.number}</b>{one.number === current && <span class="dim"> in use</span>}</td><td>{one.status}</td><td class="mono small wide">{one.version.slice(0, 12)}</td><td><Ago time={one.created_at} /></td><td class="num"><span class="row" style={{ justifyContent: "flex-end", flexWrap: "nowrap" }}>{older && <Button kind="quiet" testid={`diff-${one.number}`} onClick={() => { diff.value = [older.number, one.number]; }}>What changed</Button>}{may("run") && one.number !== current && <Button testid={`rollback-${one.number}`} onClick={() => void back(one.number)}>Use this</Button>}</span></td></tr>
         ); })}</tbody></table></div>
       )}</Shown>
       {diff.value && <DiffDialog name={name} from={diff.value[0]} to={diff.value[1]} onClose={() => { diff.value = null; }} />}

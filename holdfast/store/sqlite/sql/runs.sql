@@ -167,7 +167,8 @@ SELECT coalesce(max(no), 0) FROM run;
 
 -- name: run_edges
 SELECT r.no, j.at, j.body, CASE WHEN r.finished_at IS NULL THEN NULL ELSE
-         (SELECT body FROM journal WHERE run = r.no ORDER BY seq DESC LIMIT 1) END
+         (SELECT body FROM journal WHERE run = r.no ORDER BY seq DESC LIMIT 1) END,
+       (SELECT again.id FROM run again WHERE again.rerun_of = r.id AND again.tenant = r.tenant ORDER BY again.no DESC LIMIT 1)
   FROM json_each(?) asked CROSS JOIN run r ON r.no = asked.value CROSS JOIN journal j ON j.run = r.no AND j.seq = 1;
 
 -- name: counts

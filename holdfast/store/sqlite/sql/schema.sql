@@ -392,6 +392,8 @@ CREATE INDEX run_schedule ON run (tenant, schedule, slot, is_catchup, finished_a
 
 CREATE INDEX wait_due ON wait (tenant, kind, coalesce(expires_at, 9000000000000000), pos) WHERE resolved_at IS NULL;
 
+CREATE INDEX run_rerun ON run (rerun_of) WHERE rerun_of IS NOT NULL;
+
 CREATE VIEW workflow_steps (workflow_id, step_id, status, attempt, result_json, updated_at) AS
 SELECT workflow_id,
        path,

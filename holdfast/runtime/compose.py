@@ -258,6 +258,17 @@ def _commands(
     )
 
 
+def _nodes(
+    core: _Core, runs: Runs, wakes: Wakes, supplies: Supplies, fires: Fires, outbox: Outbox, kinds: Kinds
+) -> Nodes:
+    core.store.on_change("needs", supplies.look)
+    core.store.on_change("schedules", kinds.look_again)
+    core.store.on_change("schedules", fires.query)
+    offers = core.workers.assignments.pollers.wake_all
+    left = Left(wakes.fill, fires.query, outbox.query, core.feed.look, offers, kinds.waiting.look_again)
+    return Nodes(core.store, core.committer, core.door, runs, core.ownership, core.waiters, core.clock, left)
+
+
 def parts_of(
     store: Store, registry: Registry, clock: Clock | None = None, options: Options | None = None
 ) -> Parts:
@@ -280,12 +291,7 @@ def parts_of(
     schedules.watchers.append(kinds)
     wakes = _wakes(core, polling, outbox)
     supplies = Supplies(core.ownership, core.workers)
-    offers = core.workers.assignments.pollers.wake_all
-    left = Left(wakes.fill, fires.query, outbox.query, core.feed.look, offers, kinds.waiting.look_again)
-    nodes = Nodes(store, core.committer, door, runs, core.ownership, core.waiters, clock, left)
-    store.on_change("needs", supplies.look)
-    store.on_change("schedules", kinds.look_again)
-    store.on_change("schedules", fires.query)
+    nodes = _nodes(core, runs, wakes, supplies, fires, outbox, kinds)
     upkeep = _upkeep(core)
     works = core.options.has_upkeep and not manual_clock
     keeper = BoardKeeper(store, core.committer, queries, works=works)

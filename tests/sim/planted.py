@@ -368,7 +368,8 @@ BUGS: Final = (
         "   AND NOT EXISTS (SELECT 1 FROM outbox e WHERE e.run = o.run AND e.n < o.n AND e.url = o.url AND e.done_at IS NULL)\n",
         ""),
     Bug("a result of a delivery that could not be written is forgotten", "world-waits", "runtime/writes.py",
-        "        new.tried[:0] = old.tried\n", ""),
+        "        new.tried[:0], new.heard_workers[:0] = old.tried, old.heard_workers\n",
+        "        new.heard_workers[:0] = old.heard_workers\n"),
     Bug("one result that cannot be written ends the telling", "world-waits", "deliveries/outbox.py",
         "            except Exception:  # noqa: BLE001  # it is kept", "            except TimeoutError:  # it is kept"),
     # ------------------------------------------------------------------------------------------------- schedules

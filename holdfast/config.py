@@ -6,7 +6,6 @@ unless it belongs to this user or to root: its tools are code that would be run.
 
 from __future__ import annotations
 
-import difflib
 import os
 import re
 import tomllib
@@ -18,6 +17,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import HoldfastError, Problem
+from holdfast.nearest import did_you_mean
 
 FILE: Final = "holdfast.toml"
 FILE_BYTES_MAX: Final = 256 * 1024
@@ -238,8 +238,7 @@ def _of_file(file: Path) -> dict[str, Any]:
 def _problem(name: str, value: Any) -> tuple[str, Problem] | None:
     """Return what is wrong with one key of the file, and the key."""
     if name not in SETTINGS:
-        near = difflib.get_close_matches(name[:64], SETTINGS, n=1)
-        hint = f"did you mean {near[0]}?" if near else f"known keys are {', '.join(SETTINGS)}"
+        hint = did_you_mean(name, SETTINGS) or f"known keys are {', '.join(SETTINGS)}"
         return name, Problem("unknown_key", f'unknown key "{name}"', f"/{name}", hint=hint)
     wanted, _ = SETTINGS[name]
     own = [one for one in value if _is_own(name, one)] if isinstance(value, list) else []

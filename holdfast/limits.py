@@ -7,12 +7,13 @@ Knows numbers and names. Does not know who enforces a limit, or where its settin
 
 from __future__ import annotations
 
-import difflib
 import weakref
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import msgspec
+
+from holdfast.nearest import did_you_mean
 
 KIB: Final = 1024
 MIB: Final = 1024 * KIB
@@ -185,8 +186,7 @@ def bounds(name: str) -> tuple[int, int]:
 def check(name: str, value: Any) -> WrongLimit | None:
     """What is wrong with one limit as it was given."""
     if name not in NAMES:
-        near = difflib.get_close_matches(str(name)[:64], NAMES, n=3)
-        hint = f"did you mean {' or '.join(near)}?" if near else f"limits are {', '.join(NAMES)}"
+        hint = did_you_mean(str(name), NAMES) or f"limits are {', '.join(NAMES)}"
         return WrongLimit(str(name), "unknown_key", f"there is no limit {name!a:.80}", hint)
     low, high = bounds(name)
     if isinstance(value, int) and not isinstance(value, bool) and low <= value <= high:

@@ -16,6 +16,7 @@ from holdfast.cli.render import now_ms, problem_data, problem_lines
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say, show
 from holdfast.config import Settings
 from holdfast.errors import InvalidSpec, LimitExceeded, Problem
+from holdfast.nearest import did_you_mean, nearest
 from holdfast.ops.skills import SKILL
 from holdfast.schedule.of_spec import notes_on
 from holdfast.spec import flow_nodes, steps
@@ -24,7 +25,7 @@ from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.document import Document
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.notation import Definition, checked
-from holdfast.spec.problems import Report, Where, did_you_mean, nearest, quoted
+from holdfast.spec.problems import Report, Where, quoted
 from holdfast.spec.read import parsed, text_of
 from holdfast.spec.schedule import holds_schedules, is_schedule_file, schedules_from_document
 from holdfast.spec.schedule_check import check_together

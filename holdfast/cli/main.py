@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from holdfast import __version__
 from holdfast.cli.commands import COMMANDS, GROUPS
-from holdfast.cli.parser import Command, Given, Misread, near, read
+from holdfast.cli.parser import Command, Given, Misread, read
+from holdfast.nearest import did_you_mean
 
 if TYPE_CHECKING:
     from holdfast.errors import HoldfastError
@@ -70,10 +71,10 @@ def _named(words: list[str]) -> tuple[Command, list[str]]:
     if name in COMMANDS:
         return COMMANDS[name], words[size:]
     if name.startswith("-"):
-        hint = near(name, ["--help", "--version", "--install-completion"])
+        hint = did_you_mean(name, ["--help", "--version", "--install-completion"])
         raise Misread(f"holdfast has no option {name}", hint or "name a command first; see holdfast --help")
     siblings = {one.split(" ")[size - 1] for one in COMMANDS if size == 1 or one.startswith(f"{words[0]} ")}
-    hint = near(words[size - 1], sorted(siblings))
+    hint = did_you_mean(words[size - 1], sorted(siblings))
     raise Misread(f"there is no command {name!r}", hint or "see holdfast --help")
 
 

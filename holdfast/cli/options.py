@@ -17,10 +17,10 @@ from holdfast.cli import logs
 from holdfast.cli.parser import Given
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, InvalidInputs, Problem
+from holdfast.nearest import did_you_mean
 from holdfast.spec import remotes
 from holdfast.spec.inputs import means_text, with_defaults
 from holdfast.spec.notation import Definition, definition_from_text
-from holdfast.spec.problems import did_you_mean
 from holdfast.spec.read import bytes_of, text_of
 from holdfast.tools.guard import Guard
 from holdfast.tools.registry import Registry, load

@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.nearest import did_you_mean
+
 
 class Flag(NamedTuple):
     """`--name VALUE`, or `--name` alone if it has no metavar. A flag with `many` may be repeated."""
@@ -114,12 +116,12 @@ def _flag(command: Command, word: str) -> tuple[Flag, str | None]:
     if flag is not None and flag.metavar and not word.startswith("--"):
         return flag, word[2:].removeprefix("=")
     known = [one for flag in command.flags for one in flag.words]
-    raise Misread(f"{command.name} has no option {name}", near(name, known) or _help(command))
+    raise Misread(f"{command.name} has no option {name}", did_you_mean(name, known) or _help(command))
 
 
 def _fit(name: str, choices: tuple[str, ...], value: str) -> str:
     if choices and value not in choices:
-        raise Misread(f"{name} must be {' or '.join(choices)}, not {value!r}", near(value, choices))
+        raise Misread(f"{name} must be {' or '.join(choices)}, not {value!r}", did_you_mean(value, choices))
     return value
 
 
@@ -138,10 +140,3 @@ def _count(command: Command, arguments: list[str]) -> None:
 
 def _help(command: Command) -> str:
     return f"see holdfast {command.name} --help"
-
-
-def near(word: str, known: Sequence[str]) -> str:
-    import difflib
-
-    found = difflib.get_close_matches(word[:64], sorted(known), n=1)
-    return f"did you mean {found[0]}?" if found else ""

@@ -40,12 +40,13 @@ from holdfast.cli.source import serving
 from holdfast.cli.streams import UNWRITTEN, give, reserve_stdout, say
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting, ToolMissing
+from holdfast.nearest import did_you_mean
 from holdfast.plan.graph import Call
 from holdfast.runtime.door import Entry, read_back
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.spec.notation import Definition
-from holdfast.spec.problems import Report, did_you_mean
+from holdfast.spec.problems import Report
 from holdfast.stopping import stop_signals
 from holdfast.store.batch import Batch
 from holdfast.tools.registry import Registry

@@ -18,7 +18,7 @@ from holdfast.cli.source import opened
 from holdfast.cli.source_protocol import NO_ENGINE, Source
 from holdfast.cli.streams import UNWRITTEN, reserve_stdout, say, show
 from holdfast.config import Settings
-from holdfast.spec.problems import did_you_mean
+from holdfast.nearest import did_you_mean
 from holdfast.values import TERMINAL, base_of, split
 
 FOLLOW_SECONDS: Final = 0.5  # between two requests for new lines

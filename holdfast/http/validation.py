@@ -6,13 +6,13 @@ Knows msgspec's messages and the fields of types, but no route.
 from __future__ import annotations
 
 import re
-from difflib import get_close_matches
 from typing import Any, Final
 
 import msgspec
 from msgspec import inspect
 
 from holdfast.errors import InvalidRequest, Problem
+from holdfast.nearest import did_you_mean
 
 
 def invalid(error: Exception, what: str, wanted: Any) -> InvalidRequest:
@@ -58,7 +58,7 @@ def problem_of(message: str, wanted: Any = Any) -> Problem:
     pointer = _pointer(place.rstrip("`"))
     if what.startswith("Object contains unknown field `"):
         name = what.split("`")[1]
-        hint = _nearest(name, _keys_at(wanted, pointer))
+        hint = _known(name, _keys_at(wanted, pointer))
         return Problem("unknown_key", f'unknown key "{name}"', f"{pointer}/{name}", hint=hint)
     if what.startswith("Object missing required field `"):
         name = what.split("`")[1]
@@ -79,10 +79,8 @@ def _pointer(path: str) -> str:
 # ----------------------------------------------------------------------------------------------- what would fit
 
 
-def _nearest(name: str, keys: list[str]) -> str:
-    if found := get_close_matches(name, keys, 1):
-        return f"did you mean {found[0]}?"
-    return f"known keys are {', '.join(keys)}" if keys else ""
+def _known(name: str, keys: list[str]) -> str:
+    return did_you_mean(name, keys) or (f"known keys are {', '.join(keys)}" if keys else "")
 
 
 def _one_of(words: list[str]) -> str:

@@ -19,13 +19,14 @@ from typing import Final, NamedTuple, Protocol
 
 from holdfast import limits
 from holdfast.errors import HoldfastError, InvalidSpec, LimitExceeded, NotFound, Problem, Unavailable
+from holdfast.nearest import did_you_mean
 from holdfast.ops.folders import FolderFile, Seen
 from holdfast.ops.schedule_plan import first_fires
 from holdfast.ops.skills import Skill, SkillFolder
 from holdfast.ops.watching import watch
 from holdfast.runtime.engine import Engine
 from holdfast.schedule.of_spec import notes_on
-from holdfast.spec.problems import did_you_mean, quoted
+from holdfast.spec.problems import quoted
 from holdfast.spec.schedule import of_skill, schedule_files, schedules_from_files
 from holdfast.spec.schedule_check import check_signed
 from holdfast.spec.schedule_record import ScheduleSpec

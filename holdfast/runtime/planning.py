@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import Forbidden, HoldfastError, PlanChanged, PlanRefused, Problem
+from holdfast.nearest import did_you_mean, nearest
 from holdfast.plan.compile import Resolved
 from holdfast.runtime.plans import SMALL_BYTES
 from holdfast.runtime.rights import EVERY_RIGHT, Rights
@@ -17,7 +18,7 @@ from holdfast.runtime.untrusted import calls_destructive, refusals, refused_name
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.notation import Definition, Examined, examined, repair
 from holdfast.spec.patch import Patch, applied
-from holdfast.spec.problems import did_you_mean, nearest, quoted
+from holdfast.spec.problems import quoted
 from holdfast.spec.repair import Repaired
 from holdfast.store.records import RunRow
 from holdfast.threads import in_pool

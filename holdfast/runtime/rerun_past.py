@@ -12,8 +12,8 @@ from holdfast.engine.decisions import Decision, OpenScope, Undo
 from holdfast.engine.events import Event
 from holdfast.engine.state import Run, beneath
 from holdfast.errors import InvalidInputs, NotFound
+from holdfast.nearest import did_you_mean
 from holdfast.plan.graph import Block, Choice, FanOut, Nested, Node, Plan
-from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import PIECE_BYTES, Store
 from holdfast.values import NULL, base_of, join, scope_of, split
 from holdfast.views.outputs import JOURNAL_PAGE

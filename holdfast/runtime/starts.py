@@ -19,6 +19,7 @@ from holdfast.deliveries.destinations import destinations
 from holdfast.engine.events import Destination, RunStarted, TriggeredBy
 from holdfast.engine.state import Run
 from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOpen
+from holdfast.nearest import did_you_mean
 from holdfast.plan.compile import Resolved
 from holdfast.plan.graph import Plan
 from holdfast.runtime.apart import in_turns
@@ -33,7 +34,6 @@ from holdfast.runtime.resident_run import ResidentRun
 from holdfast.spec.inputs import Inputs
 from holdfast.spec.labels import label_problem
 from holdfast.spec.notation import Definition, path_beside
-from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Store
 from holdfast.store.records import NewRun, Request, RunRow
 from holdfast.store.schedule_records import Firing

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 from holdfast.errors import PlanRefused, Problem
+from holdfast.nearest import did_you_mean
 from holdfast.plan.compile import Resolved
 from holdfast.runtime.rights import Rights
 from holdfast.spec import steps
@@ -22,7 +23,7 @@ from holdfast.spec.flow import FlowSpec
 from holdfast.spec.flow_nodes import FlowNode, placed
 from holdfast.spec.notation import Definition
 from holdfast.spec.patch import NO_PATCH, Patch, put
-from holdfast.spec.problems import Report, did_you_mean, one_of, quoted
+from holdfast.spec.problems import Report, one_of, quoted
 from holdfast.spec.repairs import unique
 from holdfast.spec.steps import WorkflowStep
 from holdfast.spec.workflow import WorkflowSpec

@@ -9,6 +9,7 @@ import re
 from collections.abc import Collection, Iterator
 from typing import Any, Final
 
+from holdfast.nearest import did_you_mean, nearest
 from holdfast.spec import foreign
 from holdfast.spec.condition import OF_STEPS, comparison_of, flow_text, paths_in
 from holdfast.spec.conversions import UNKNOWN
@@ -16,7 +17,7 @@ from holdfast.spec.document import Key
 from holdfast.spec.expr import ExprError, JsonPath, Template, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.inputs import declared_inputs, input_names
 from holdfast.spec.patch import NO_PATCH, Patch, move, put, replace
-from holdfast.spec.problems import Report, Where, did_you_mean, nearest, one_of, quoted
+from holdfast.spec.problems import Report, Where, one_of, quoted
 from holdfast.spec.repairs import TEXT_CHARS_MAX, in_text
 from holdfast.spec.scope import ROOTS, Scope
 from holdfast.spec.steps import Condition, Definition

@@ -16,11 +16,12 @@ from typing import Literal as OneOf
 
 import msgspec
 
+from holdfast.nearest import did_you_mean
 from holdfast.spec import foreign
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.expr import ExprError, Member
 from holdfast.spec.patch import NO_PATCH, replace
-from holdfast.spec.problems import Report, Where, did_you_mean, meant, quoted, type_name
+from holdfast.spec.problems import Report, Where, meant, quoted, type_name
 from holdfast.spec.reference import ROOTS, Literal, Reference, is_reference, reference, reference_like
 from holdfast.values import canonical, decode
 

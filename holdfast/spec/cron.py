@@ -17,8 +17,9 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
+from holdfast.nearest import did_you_mean, nearest
 from holdfast.spec.conversions import duration_ms, interval_text
-from holdfast.spec.problems import did_you_mean, nearest, quoted
+from holdfast.spec.problems import quoted
 
 YEAR_MIN: Final = 1970
 YEAR_MAX: Final = 2100

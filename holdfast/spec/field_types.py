@@ -14,12 +14,13 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from holdfast import limits
+from holdfast.nearest import did_you_mean
 from holdfast.spec.conversions import UNKNOWN, converted
 from holdfast.spec.expr import ExprError, Ref, parse_template
 from holdfast.spec.labels import LABEL_PATTERN, label_problem
 from holdfast.spec.patch import drop, replace
 from holdfast.spec.policy import TIMEOUT_SECS_MAX
-from holdfast.spec.problems import Fields, Where, did_you_mean, hint_for_type, meant, quoted, type_name
+from holdfast.spec.problems import Fields, Where, hint_for_type, meant, quoted, type_name
 
 Schema = dict[str, Any]
 Record = TypeVar("Record", bound=msgspec.Struct)

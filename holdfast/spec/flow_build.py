@@ -11,11 +11,12 @@ from functools import cache
 from itertools import islice
 from typing import Any, TypeVar
 
+from holdfast.nearest import did_you_mean, nearest
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.field_types import Table, make, read_table, required_in
 from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS
 from holdfast.spec.flow_nodes import FlowDefinition, FlowNode, Graph, NodeKind
-from holdfast.spec.problems import Fields, Report, Where, did_you_mean, meant, nearest, quoted, type_name
+from holdfast.spec.problems import Fields, Report, Where, meant, quoted, type_name
 from holdfast.spec.read import PROBLEMS_MAX
 from holdfast.spec.step_blanks import default_name, first_node
 from holdfast.spec.steps import Origin

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any, assert_never
 
 from holdfast import limits
+from holdfast.nearest import did_you_mean, nearest
 from holdfast.spec.conversions import UNKNOWN, converted, number_of
 from holdfast.spec.expr import ExprError, parse_jsonpath
 from holdfast.spec.field_types import quoted_number
@@ -30,16 +31,7 @@ from holdfast.spec.inputs import check_inputs
 from holdfast.spec.names import check_name
 from holdfast.spec.patch import NO_PATCH, Patch, drop, put, rename, replace
 from holdfast.spec.policy import DELAY_MS_MAX
-from holdfast.spec.problems import (
-    Report,
-    Where,
-    did_you_mean,
-    hint_for_type,
-    nearest,
-    one_of,
-    quoted,
-    type_name,
-)
+from holdfast.spec.problems import Report, Where, hint_for_type, one_of, quoted, type_name
 from holdfast.spec.reference import given, is_reference, key_parts, reference, reference_like
 from holdfast.spec.repairs import name_from
 from holdfast.spec.step_blanks import first_node

@@ -20,11 +20,12 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import InvalidInputs, Problem
+from holdfast.nearest import did_you_mean, nearest
 from holdfast.spec.conversions import UNKNOWN, converted
 from holdfast.spec.document import pointer_to
 from holdfast.spec.jsonschema import NAMES, Judge, Mismatch, Parts, check_whole, count_rules, without_names
 from holdfast.spec.patch import Patch, drop, replace
-from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, one_of, quoted, type_name
+from holdfast.spec.problems import Fields, Report, Where, one_of, quoted, type_name
 from holdfast.spec.work import read
 
 # Keywords that do not restrict a value, or that are checked directly.

@@ -17,10 +17,11 @@ from itertools import islice
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from holdfast import limits, values
+from holdfast.nearest import did_you_mean
 from holdfast.spec import schema_work
 from holdfast.spec.conversions import UNKNOWN, converted
 from holdfast.spec.patch import NO_PATCH, drop
-from holdfast.spec.problems import Report, Where, did_you_mean, meant, quoted, type_name
+from holdfast.spec.problems import Report, Where, meant, quoted, type_name
 
 if TYPE_CHECKING:
     import jsonschema_rs

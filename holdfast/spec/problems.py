@@ -5,24 +5,21 @@ Knows positions and wording. Must not know what a key means.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from holdfast.errors import InvalidSpec, Problem
+from holdfast.nearest import likeness, nearest
 from holdfast.spec import foreign
 from holdfast.spec.conversions import UNKNOWN, converted
 from holdfast.spec.document import Document, Key, pointer_to
 from holdfast.spec.patch import NO_PATCH, Patch
-from holdfast.spec.policy import NAME_CHARS_MAX
 from holdfast.spec.read import PROBLEMS_MAX
 from holdfast.spec.repairs import Source, patch_for
 from holdfast.values import written
 
 Where = tuple[Key, ...]
 
-# Finding the nearest of many names takes a while each time, and a text can hold a hundred misspelt ones.
-SUGGESTIONS_MAX: Final = 500
 NAMES_SHOWN_MAX: Final = 12  # in a hint
 PATCH_BYTES_MAX: Final = 256 * 1024  # for the patches of all problems of a definition together
 CERTAIN_LIKENESS: Final = (
@@ -221,15 +218,6 @@ class Fields:
         return value
 
 
-def nearest(word: str, known: Collection[str]) -> str | None:
-    """The closest match for a misspelled word."""
-    if len(known) > SUGGESTIONS_MAX:
-        return None
-    by_small = {name.casefold(): name for name in sorted(known)}
-    near = difflib.get_close_matches(word[:NAME_CHARS_MAX].casefold(), by_small, n=1)
-    return by_small[near[0]] if near else None
-
-
 def meant(what: str, word: Any, known: Collection[str]) -> Any:
     """The word that another one stands for, or UNKNOWN. `what` says which words they are (foreign.py)."""
     if not isinstance(word, str):
@@ -245,13 +233,7 @@ def _closest(word: str, known: Collection[str], foreign_word: str | None) -> str
     near = nearest(word, known)
     if near is None or foreign_word is None:
         return near or foreign_word
-    likeness = difflib.SequenceMatcher(None, word[:NAME_CHARS_MAX].casefold(), near.casefold()).ratio()
-    return near if likeness >= CERTAIN_LIKENESS else foreign_word
-
-
-def did_you_mean(word: str, known: Collection[str]) -> str:
-    near = nearest(word, known)
-    return f"did you mean {near}?" if near else ""
+    return near if likeness(word, near) >= CERTAIN_LIKENESS else foreign_word
 
 
 def one_of(names: Collection[str]) -> str:

@@ -16,6 +16,7 @@ import msgspec
 
 from holdfast import values
 from holdfast.errors import InvalidSpec, Problem
+from holdfast.nearest import did_you_mean, nearest
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.document import Document
 from holdfast.spec.field_types import (
@@ -28,7 +29,7 @@ from holdfast.spec.field_types import (
     required_in,
 )
 from holdfast.spec.patch import NO_PATCH, Patch, drop, put, replace
-from holdfast.spec.problems import Fields, Report, Where, did_you_mean, nearest, quoted, type_name
+from holdfast.spec.problems import Fields, Report, Where, quoted, type_name
 from holdfast.spec.read import PROBLEMS_MAX, parsed, plain_from, text_of
 from holdfast.spec.schedule_check import check_schedule, check_together
 from holdfast.spec.schedule_keys import (

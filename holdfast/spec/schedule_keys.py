@@ -12,6 +12,7 @@ from typing import Any, Final, NamedTuple, get_args
 
 import msgspec
 
+from holdfast.nearest import did_you_mean
 from holdfast.spec.conversions import UNKNOWN, duration_ms, interval_text
 from holdfast.spec.cron import (
     INTERVAL_MS_MAX,
@@ -42,7 +43,7 @@ from holdfast.spec.field_types import (
 from holdfast.spec.moments import Moment, instant_of, parse_moment
 from holdfast.spec.patch import NO_PATCH, Patch, replace
 from holdfast.spec.policy import NAME_CHARS_MAX
-from holdfast.spec.problems import Fields, Where, did_you_mean, meant, quoted
+from holdfast.spec.problems import Fields, Where, meant, quoted
 from holdfast.spec.triggers import (
     CLOCK_KINDS,
     AtTrigger,

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from holdfast.nearest import did_you_mean
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.cron import expression_like
 from holdfast.spec.field_types import Table, make, read_table, required_in
 from holdfast.spec.patch import NO_PATCH, Patch, move, put, replace
-from holdfast.spec.problems import Fields, Report, did_you_mean, quoted, type_name
+from holdfast.spec.problems import Fields, Report, quoted, type_name
 from holdfast.spec.problems import meant as meant_word
 from holdfast.spec.repairs import name_from
 from holdfast.spec.schedule_keys import (

@@ -10,11 +10,12 @@ from collections.abc import Collection, Iterator
 from functools import cache
 from typing import Any, Final, TypeVar
 
+from holdfast.nearest import did_you_mean, nearest
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.field_types import Table, make, read_table, required_in
 from holdfast.spec.patch import NO_PATCH, drop, put, replace
 from holdfast.spec.policy import StepPolicy
-from holdfast.spec.problems import Fields, Report, Where, did_you_mean, meant, nearest, quoted, type_name
+from holdfast.spec.problems import Fields, Report, Where, meant, quoted, type_name
 from holdfast.spec.step_blanks import (
     blank_of,
     default_kind,

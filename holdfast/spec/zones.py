@@ -11,7 +11,8 @@ from functools import cache
 from importlib.resources import files
 from zoneinfo import ZoneInfo
 
-from holdfast.spec.problems import did_you_mean, quoted
+from holdfast.nearest import did_you_mean
+from holdfast.spec.problems import quoted
 
 
 @cache

@@ -20,7 +20,7 @@ def resolved(reference: str, what: str) -> tuple[ModuleType, list[Any] | None]:
     if not name:
         return module, None
     if not hasattr(module, name):
-        from holdfast.spec.problems import did_you_mean
+        from holdfast.nearest import did_you_mean
 
         hint = did_you_mean(name, [known for known in vars(module) if not known.startswith("_")])
         raise NotFound(f"module {module_name!r} has no {name!r}" + (f"; {hint}" if hint else ""))

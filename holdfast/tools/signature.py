@@ -144,7 +144,7 @@ class Signature:
         return ArgumentMismatch(f"the arguments do not fit the tool {self._tool!r}: {'; '.join(problems)}")
 
     def _unexpected(self, name: str, names: list[str], args: dict[str, Any]) -> str:
-        from holdfast.spec.problems import did_you_mean
+        from holdfast.nearest import did_you_mean
 
         hint = did_you_mean(name, [known for known in names if known not in args])
         hint = hint or (f"it takes {', '.join(names)}" if names else "it takes no arguments")

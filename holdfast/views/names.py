@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from holdfast.spec.problems import did_you_mean
+from holdfast.nearest import did_you_mean
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -14,7 +14,7 @@ from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import FinishRun
 from holdfast.engine.events import RunStarted
 from holdfast.errors import InvalidInputs
-from holdfast.spec.problems import did_you_mean
+from holdfast.nearest import did_you_mean
 from holdfast.store.base import Store
 from holdfast.store.records import RunEdge, RunRow, WaitRow, Wanted
 from holdfast.values import OPEN, TERMINAL, Error, Millis, RunId, RunNo, decode, is_text

@@ -7,9 +7,9 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import NotFound
+from holdfast.nearest import did_you_mean
 from holdfast.runtime.plans import Plans
 from holdfast.spec.notation import Definition
-from holdfast.spec.problems import did_you_mean
 from holdfast.store.base import Store
 from holdfast.store.records import Release, Workflow
 from holdfast.threads import in_thread

@@ -50,7 +50,6 @@ WAIT_KINDS: Final = ("approval", "callback", "condition", "key", "signal")
 DELIVERY_OUTCOMES: Final = ("delivered", "failed", "dead", "replayed", "discarded")
 
 _SUCCESSES: Final = (PlainRow, StepSucceeded)
-_OUTCOMES: Final = (*_SUCCESSES, StepFailed)
 _kind, _seq, _ending = itemgetter(4), itemgetter(1), attrgetter("kind", "outcome")
 
 
@@ -151,7 +150,7 @@ class Metrics:
         at = {row[0]: row[3] for row in batch.rows if row[1] == 2}
         for resident, event, *_ in entries:
             run = resident.run
-            if isinstance(event, _OUTCOMES) and run.no in at:
+            if isinstance(event, PlainRow | StepSucceeded | StepFailed) and run.no in at:
                 self._first_step_secs.add(max(0, at.pop(run.no) - event.ran_ms - run.created_at))
 
     def _runs(self, batch: Batch, entries: list[Entry]) -> None:

@@ -9,6 +9,9 @@ PAGE_SOURCES := $(shell find ui -type f -not -path '*/node_modules/*')
 # a test run does that anew, which takes it five seconds.
 export PYTHONDONTWRITEBYTECODE :=
 
+# A third of the time tests wait for browsers, processes and disks: three processes keep two cores at work.
+WORKERS := -n 3
+
 .PHONY: setup test check-types check-page test-long up bench bench-instructions docs screenshots lock clean
 setup: $(STAMP) $(PAGE)
 
@@ -29,7 +32,7 @@ $(PAGE): $(PAGE_SOURCES) | $(STAMP)
 test: setup
 	@$(BIN)/python -m compileall -q holdfast tests
 	@$(MAKE) --no-print-directory -j 2 --output-sync=target check-types check-page
-	$(BIN)/pytest -n 2 --dist worksteal
+	$(BIN)/pytest $(WORKERS) --dist worksteal
 
 # mypy and callgrind take a minute each and use one core each, so they run side by side: counts do not depend on the load.
 check-types:
@@ -44,7 +47,7 @@ check-page:
 
 # More seeds of what `make test` tries a few of: half an hour.
 test-long: setup
-	$(BIN)/pytest -n 2 --dist worksteal -m long
+	$(BIN)/pytest $(WORKERS) --dist worksteal -m long
 	$(BIN)/python -m tests.crash --soak-seconds 600
 
 up: setup

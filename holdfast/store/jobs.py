@@ -26,7 +26,7 @@ class RenewedJob(NamedTuple):
 
 
 class FetchedJob(NamedTuple):
-    """A leased job of a run of this node. The rest of its lease is negative once it is over."""
+    """A leased job of a run of this node. The time that is left of its lease is negative after it has expired."""
 
     row: AssignmentRow
     lease_left_secs: float

@@ -1,4 +1,4 @@
-"""Which node drives a run: claims, and mail for runs that another node drives. The verbs are in base.py.
+"""Which node drives a run: claims, and mail for runs that another node drives.
 
     declare ──► claim ──► load the run ──► append to it ──► release (a commit that says so, or `release` if nothing was written)
     post mail to a run of another node ──► its owner takes the mail ──► the commit of its event removes it
@@ -8,8 +8,10 @@ A database that one process locks has one node: its claims are reads, nothing is
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from collections.abc import Callable, Collection, Sequence
+from typing import Literal, NamedTuple, Protocol
 
+from holdfast.store.records import RunRow
 from holdfast.values import Millis, RunNo
 
 # Runs whose owner did not release them and is gone, or released runs whose time has come or that have mail.
@@ -76,3 +78,56 @@ class MailRow(NamedTuple):
     no: RunNo
     dedup: str
     body: str
+
+
+class Ownership(Protocol):
+    """Mail is posted by a commit (Batch.posted_mail), and a commit releases a run by its RunChange."""
+
+    # How often another node may have left runs or posted mail, in seconds; None if there is no other node.
+    look_every: float | None
+
+    # Whether the lease of this node surely holds: asked before each start of an attempt. None if there is no other node.
+    @property
+    def trusts_lease(self) -> Callable[[], bool] | None: ...
+
+    def clock_offset_ms(self) -> int:
+        """How far the clock that the nodes share is ahead of the monotonic clock of this machine."""
+
+    async def nodes(self) -> list[NodeRow]:
+        """The nodes that share the database, this one included; none if there is no other."""
+
+    async def serve_at(self, address: str) -> None:
+        """Let other nodes show where this one is served."""
+
+    async def take_duty(self, what: str, seconds: float) -> bool:
+        """Whether this node does a work now that one node does for all. No other gets it for so long, unless this one dies."""
+
+    def on_hint(self, call: Callable[[], None]) -> None:
+        """Call this when another node has posted mail, as a hint: it may come late or never."""
+
+    def on_change(self, what: Kept, call: Callable[[], None]) -> None:
+        """Call this when a look finds that a node, this one or another, has changed things that are kept in memory."""
+
+    async def look(self, now: Millis) -> Look:
+        """Prolong the lease of this node if a third of it is over, and look for what other nodes have left. Raise NodeIsOver if
+        the lease has expired and another node has noticed."""
+
+    async def declare(self) -> None:
+        """End the incarnations of nodes whose lease has expired: their runs can be claimed from now on."""
+
+    async def renew(self) -> None:
+        """Prolong the lease of this node. Raise NodeIsOver if it has expired and another node has noticed."""
+
+    async def claim(
+        self, which: Claimable, now: Millis, limit: int, without: Collection[RunNo] = ...
+    ) -> list[Claim]:
+        """Claim up to `limit` runs, except some. A run of which nothing is committed yet may be claimed by this node again."""
+
+    async def claim_run(self, no: RunNo, seen: RunRow | None = ...) -> Claim | None:
+        """Claim one run, or None if another node drives it. `seen` is its row, if the caller has just read it."""
+
+    async def release(self, claims: Sequence[Claim]) -> None:
+        """Give claimed runs back of which nothing was committed."""
+
+    async def take_mail(self, limit: int) -> list[MailRow]:
+        """The oldest mail of runs that no other node drives. It stays until a commit removes it (Batch.read_mail)."""

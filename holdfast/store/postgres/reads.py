@@ -300,7 +300,7 @@ class PostgresReads(
     async def names_artefact(
         self, tenant: str, sha256: str, workflows: tuple[str, ...] | None = None
     ) -> bool:
-        """Does some run of the tenant, or of some of its workflows, name this artefact?"""
+        """Does some run of the tenant name this artefact? Or, of some of its workflows, has a run made it?"""
         return bool(await self._value("names_artefact", tenant, sha256, as_list(workflows)))
 
     async def artefacts_of_shelf(self, shelf: str) -> set[str]:

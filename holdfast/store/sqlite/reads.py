@@ -228,7 +228,7 @@ class SqliteReads(Opening, OwnershipReads, FeedReads, WorkflowReads, WaitReads, 
     async def names_artefact(
         self, tenant: str, sha256: str, workflows: tuple[str, ...] | None = None
     ) -> bool:
-        """Does some run of the tenant, or of some of its workflows, name this artefact?"""
+        """Does some run of the tenant name this artefact? Or, of some of its workflows, has a run made it?"""
         if workflows is None:
             return bool(self._ask("names_artefact", (sha256, tenant)).get)
         return bool(self._ask("names_artefact_in", (sha256, tenant, json_names(workflows))).get)

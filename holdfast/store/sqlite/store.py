@@ -97,6 +97,7 @@ class SqliteStore(SqliteUpkeep):
         self._claim()
         self._write = self._connect()
         self._refuse_file_without_log(self._write)
+        self._refuse_moved(self._write)
         self._writer = self._write.cursor()
         self._settle()
         self._migrate()

@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from bench import growth, http, mcp, restarts, schedules, size, steps, waits
+from bench import growth, http, mcp, postgres, restarts, schedules, size, steps, waits
 from bench.figures import table
 from bench.scale import FULL, QUICK, USUAL, Scale
 from bench.sitting import Sitting, Workload
@@ -40,6 +40,7 @@ WORKLOADS: Final = (
     Workload("w11", http.started),
     Workload("w12", http.by_worker),
     Workload("mcp", mcp.calls),
+    Workload("postgres", postgres.all_rows, repeats_max=3),
     Workload("growth_in_flight", growth.in_flight, repeats_max=3),
     Workload("growth_long_run", growth.long_run, repeats_max=3),
     Workload("growth_file", growth.file_size, repeats_max=1),

@@ -80,10 +80,11 @@ async def _calls(address: str, process: psutil.Process, count: int) -> list[Meas
 async def _per_cpu_second(process: psutil.Process, call: Call, count: int) -> float:
     for _ in range(WARM):
         await call()
-    before = _cpu_seconds(process)
-    for _ in range(count):
+    before, called = _cpu_seconds(process), 0
+    while called < count or _cpu_seconds(process) == before:  # the system counts in steps of 10 ms
         await call()
-    return count / (_cpu_seconds(process) - before)
+        called += 1
+    return called / (_cpu_seconds(process) - before)
 
 
 def _cpu_seconds(process: psutil.Process) -> float:

@@ -95,8 +95,9 @@ def waiter(waits_for: str) -> WorkflowSpec:
     )
 
 
-def opened(db: Path, *tools: Tool) -> Holdfast:
-    return Holdfast(f"sqlite:///{db}", tools=tools, tune_gc=True)
+def opened(db: Path | str, *tools: Tool) -> Holdfast:
+    """On a file, or at the address of a server."""
+    return Holdfast(f"sqlite:///{db}" if isinstance(db, Path) else db, tools=tools, tune_gc=True)
 
 
 async def whole_run(hf: Holdfast, spec: WorkflowSpec, run: int) -> None:

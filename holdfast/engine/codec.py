@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.engine.decisions import Decision
-from holdfast.engine.events import Event, Outcome
+from holdfast.engine.events import CallbackReceived, Event, Outcome, StepSucceeded
 from holdfast.engine.state import Frame, Run, Step, Undoable, sizes_of
 from holdfast.plan.graph import Way
 from holdfast.values import join, sha256, split
@@ -25,35 +25,34 @@ NO_BLOBS: Final[list[tuple[str, bytes]]] = []
 _MARK: Final = b'{"$blob":'
 _MARK_TEXT: Final = _MARK.decode()
 
+_ANSWERS: Final = (StepSucceeded, CallbackReceived)
+
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder(tuple[int, Event, list[Decision]]).decode
 
 
 def encode_row(event: Event, decisions: list[Decision]) -> tuple[str, list[tuple[str, bytes]]]:
     """Return the body, and each value that is too large for it as (sha256, text)."""
-    text = _encode((FORMAT, event, decisions))
-    # A user's value that looks like a reference is stored as a blob too, so every reference in a body is ours.
-    if len(text) <= INLINE_BYTES_MAX and text.find(_MARK) < 0:  # `in` is slower: it first tries an integer
-        return text.decode(), NO_BLOBS
+    output = getattr(event, "output", None)
+    if (
+        output is None or len(output) <= INLINE_BYTES_MAX
+    ):  # 25 MiB are not written only to see how long that is
+        text = _encode((FORMAT, event, decisions))
+        # A user's value that looks like a reference is stored as a blob too, so every reference in a body is ours.
+        if (
+            len(text) <= INLINE_BYTES_MAX and text.find(_MARK) < 0
+        ):  # `in` is slower: it first tries an integer
+            return text.decode(), NO_BLOBS
     blobs: dict[str, bytes] = {}
     parts = [_without_blobs(part, blobs) for part in (event, *decisions)]
     return _encode((FORMAT, parts[0], parts[1:])).decode(), list(blobs.items())
 
 
-def encode_plain(way: Way, path: str, output: bytes, ran_ms: int, inputs: bytes) -> str | None:
-    """Return the body of the most common row, as `encode_row` does: the first attempt of a call succeeded, and the next call starts.
-
-    None if a value may have to be stored elsewhere. The constant parts are made once per plan.
-    """
-    if len(output) + len(inputs) > PLAIN_BYTES_MAX:
-        return None
-    if way.texts is None:
-        middle = b',[]],[["start",%b,1,' % _encode(way.name)
-        way.texts = b'[1,["step_succeeded",%b,1,' % _encode(path), middle, b",%d,false]]]" % way.keep
-    head, middle, tail = way.texts
-    ran = b",%d" % ran_ms if ran_ms else b",0"
-    body = b"".join((head, output, ran, middle, inputs, tail)).decode()
-    return None if _MARK_TEXT in body else body
+def plain_texts(way: Way, path: str) -> tuple[bytes, bytes, bytes]:
+    """Return the constant parts of the row of a plain step, which are made once per plan: around its output, time and the next inputs."""
+    middle = b',[]],[["start",%b,1,' % _encode(way.name)
+    way.texts = b'[1,["step_succeeded",%b,1,' % _encode(path), middle, b",%d,false]]]" % way.keep
+    return way.texts
 
 
 def encode_event(event: Event) -> str:

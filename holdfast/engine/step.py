@@ -10,11 +10,10 @@ unusual it changes nothing and returns None. The tests apply every event both wa
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
-from holdfast import limits
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import CompleteStep, Decision, FinishRun, StartAttempt
 from holdfast.engine.draft import Draft
@@ -23,15 +22,13 @@ from holdfast.engine.ends import BROKEN
 from holdfast.engine.events import Event, StepSucceeded, TimerFired
 from holdfast.engine.fold import finish_run, fold
 from holdfast.engine.frames import keep_output
+from holdfast.engine.plain import NO_OUTPUTS, UNUSED, is_usual
 from holdfast.engine.state import Run, Step, timer_key
 from holdfast.plan import composed
-from holdfast.plan.graph import Plan, Timer, Way
+from holdfast.plan.graph import Plan, Timer
 from holdfast.values import Millis
 
 NO_EFFECTS: Final[tuple[Effect, ...]] = ()
-
-# Decisions and work of a draft that only renders: two lists less for every step.
-UNUSED: Final[list[Any]] = []
 
 Stepped = tuple[list[Decision], list[Effect] | tuple[Effect, ...]]
 
@@ -59,54 +56,28 @@ def _call_succeeded(
         return None
     if way.call is None:
         return _last_call_succeeded(plan, run, event, at, epoch)
-    inputs = next_inputs(plan, run, way, path, event.attempt, output, at, epoch)
-    if inputs is None:
+    name = way.name
+    if name in run.steps or not is_usual(run, path, event.attempt, epoch):
         return None
-    start_next(run, way, path, output, inputs, at)
-    return [StartAttempt(way.name, 1, msgspec.Raw(inputs), way.keep)]
-
-
-def next_inputs(
-    plan: Plan, run: Run, way: Way, path: str, attempt: int, output: msgspec.Raw, at: Millis, epoch: int
-) -> bytes | None:
-    """Return the inputs of the call that follows the success of a top-level call (`Block.plain`). Changes nothing.
-
-    None if there is no such call, or if anything is unusual: `decide` is asked then.
-    """
-    if way.call is None or way.name in run.steps or not _is_usual(run, path, attempt, epoch):
-        return None
-    seen = {path: output} if run.steps[path].keep else {}
+    keep = run.steps[path].keep
     try:
-        return way.call.inputs(Draft(plan, run, at, UNUSED, UNUSED, seen))
+        text = way.call.inputs(Draft(plan, run, at, UNUSED, UNUSED, {path: output} if keep else NO_OUTPUTS))
     except BROKEN:
         return None  # a failure
-
-
-def start_next(run: Run, way: Way, path: str, output: msgspec.Raw, inputs: bytes, at: Millis) -> None:
-    """Apply such a success and the start of the call."""
-    steps = run.steps
-    keep = steps.pop(path).keep
+    inputs = msgspec.Raw(text)
+    del run.steps[path]
     if keep:
         keep_output(run, path, output, keep)
-    steps[way.name] = Step("running", 1, msgspec.Raw(inputs), way.keep)
+    run.steps[name] = Step("running", 1, inputs, way.keep)
     run.seq += 1
     run.at = at
-
-
-def _is_usual(run: Run, path: str, attempt: int, epoch: int) -> bool:
-    """Return whether the attempt is open, and the run neither stops nor waits for anything that its end would change."""
-    step = run.steps.get(path)
-    if step is None or step.attempt != attempt or step.state != "running" or step.target is not None:
-        return False
-    if run.stops or run.status != "running" or run.epoch != epoch or run.taken:
-        return False
-    return run.kept_bytes <= limits.now.kept_bytes_max
+    return [StartAttempt(name, 1, inputs, way.keep)]
 
 
 def _last_call_succeeded(
     plan: Plan, run: Run, event: StepSucceeded, at: Millis, epoch: int
 ) -> list[Decision] | None:
-    if not _is_usual(run, event.path, event.attempt, epoch):
+    if not is_usual(run, event.path, event.attempt, epoch):
         return None
     keep = run.steps[event.path].keep
     if plan.output is not None or run.keyed or run.waits:

@@ -25,6 +25,7 @@ from holdfast.plan.graph import Answer
 from holdfast.runtime.apart import yield_after
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import Door
+from holdfast.runtime.resident_run import ResidentRun
 from holdfast.store.records import NewLogLine
 from holdfast.tools import prints
 from holdfast.tools.failures import OutputTooLarge, described
@@ -42,6 +43,10 @@ log = logging.getLogger("holdfast")
 
 Key = tuple[RunNo, str]  # run and path
 PENDING: Final = b'"pending":true'
+FILES: Final = b'"file_refs"'
+# a shorter answer can neither name a file nor say that it is not the answer
+SHORT_BYTES_MAX: Final = len('{"file_refs":[]')
+MERE_BYTES_MAX: Final = 4 * 1024
 
 
 class Lines:
@@ -84,6 +89,24 @@ class Attempt(msgspec.Struct, eq=False):
     @property
     def path(self) -> str:
         return self.key[1]
+
+
+class AtHand:
+    """What the runner is performing. An Attempt is made of it when another part asks for it, which is rare."""
+
+    __slots__ = ("args", "attempt", "number", "path", "resident", "tool")
+    args: dict[str, Any]
+    attempt: Attempt | None
+    number: int
+    path: str
+    resident: ResidentRun
+    tool: Tool
+
+    def as_attempt(self) -> Attempt:
+        if self.attempt is None:
+            run = self.resident.run
+            self.attempt = Attempt((run.no, self.path), self.number, self.tool, self.args, run.tenant)
+        return self.attempt
 
 
 class Outcomes:
@@ -188,7 +211,7 @@ class Outcomes:
         if attempt.answer is not None:
             text = await self._outputs.by_rule(attempt.answer, text)
         # files of a worker are not on this machine
-        if text.find(b'"file_refs"') >= 0 and attempt.job is None:
+        if text.find(FILES) >= 0 and attempt.job is None:
             workdir = None if attempt.context is None else attempt.context.made_workdir
             text, attempt.artefacts = await self._outputs.with_files(
                 text, attempt.tenant, self._job_id(attempt), workdir, from_outside=attempt.tool.is_remote
@@ -228,6 +251,13 @@ class Outcomes:
     def described(self, error: BaseException, path: str, number: int) -> Error:
         kind, message = described(error, self._secrets.redact)
         return Error(kind, message, path, number)
+
+
+def is_mere(text: bytes) -> bool:
+    """Return whether an answer is just an output: it names no file, and does not announce a later result."""
+    if len(text) > min(MERE_BYTES_MAX, limits.now.value_bytes_max):
+        return False
+    return text.find(PENDING) < 0 and text.find(FILES) < 0
 
 
 async def _text(value: Any) -> bytes:

@@ -11,15 +11,12 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections import deque
 from collections.abc import Callable
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final
 
 from msgspec import Raw
 
-from holdfast import limits
 from holdfast.engine.events import (
     AttemptReleased,
     AttemptTimedOut,
@@ -27,10 +24,10 @@ from holdfast.engine.events import (
     StepFailed,
     StepPaused,
     StepSucceeded,
-    TriggeredBy,
 )
 from holdfast.errors import LimitExceeded
-from holdfast.execution.attempt import Attempt, Key, Outcomes
+from holdfast.execution.attempt import SHORT_BYTES_MAX, AtHand, Attempt, Key, Outcomes, is_mere
+from holdfast.execution.contexts import Contexts
 from holdfast.execution.crash_isolation import CrashIsolation
 from holdfast.execution.deadlines import Deadlines
 from holdfast.execution.inputs import CallbackUrl, Inputs, LargeArguments
@@ -38,18 +35,18 @@ from holdfast.execution.jobs import Jobs
 from holdfast.execution.large_results import large_text
 from holdfast.execution.logs import Logs, current
 from holdfast.execution.outputs import Outputs
+from holdfast.execution.queues import Queues
 from holdfast.plan.graph import Call
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import Door
-from holdfast.runtime.resident_run import ResidentRun
+from holdfast.runtime.large_arguments import Start
+from holdfast.runtime.resident_run import ResidentRun, has_answer
 from holdfast.runtime.service import Service
 from holdfast.store.artefacts import Artefacts
-from holdfast.tools.context import RunTrigger, line_of
-from holdfast.tools.registry import Context, Registry, Tool
+from holdfast.tools.registry import Registry, Tool
 from holdfast.tools.results import small_text
 from holdfast.tools.secrets import SecretUnavailable
-from holdfast.values import RunNo, idempotency_key, written
-from holdfast.workers.push import Job
+from holdfast.values import RunNo, decode, written
 from holdfast.workers.service import Workers
 
 log = logging.getLogger("holdfast")
@@ -57,9 +54,6 @@ log = logging.getLogger("holdfast")
 ATTEMPTS_MAX: Final = 1_000  # attempts running in one node
 JOBS_MAX: Final = 10_000  # jobs at pull workers beyond this number take slots like other attempts
 THREADS_MAX: Final = 32  # sync tools running in one node
-Start = tuple[RunNo, str, int]
-AttemptListener = Callable[[RunNo, str, int, str, dict[str, Any]], None]
-
 SIMPLE: Final = frozenset({int, bool, type(None)})  # nothing about these can be bent or refused
 # For tools that never wait, one after another, before the event loop gets its turn. In a server a request takes five
 # turns on a new connection; a program of its own has nothing that waits as urgently, and longer turns make fewer commits.
@@ -67,17 +61,6 @@ LEASE_LOOK_SECONDS: Final = 1.0  # between two looks at a lease that may have ex
 TURN_SECONDS: Final = 0.05
 TURN_SECONDS_OF_SERVER: Final = 0.01
 TURN_TASKS: Final = 50  # started in one turn: those that do not wait all finish in the next one
-# a shorter answer can neither name a file nor say that it is not the answer
-SHORT_BYTES_MAX: Final = len('{"file_refs":[]')
-
-
-class Line:
-    """Threads or processes: how many exist, how many are in use, and the starts that wait for one."""
-
-    __slots__ = ("limit", "taken", "waiting")
-
-    def __init__(self, limit: int) -> None:
-        self.limit, self.taken, self.waiting = limit, 0, deque[Start]()
 
 
 class Dispatch(Service):
@@ -100,22 +83,19 @@ class Dispatch(Service):
         callback_url: CallbackUrl | None = None,
     ) -> None:
         self.door, self.registry, self.clock, self.places = door, registry, clock, places
-        self.workers, self.secrets, self._artefacts = workers, outputs.secrets, artefacts
-        self._monotonic, self._workdirs, self._turn_seconds = clock.monotonic, workdirs, turn_seconds
+        self.workers, self.secrets = workers, outputs.secrets
+        self._monotonic, self._turn_seconds = clock.monotonic, turn_seconds
         self.attempts: dict[Key, Attempt] = {}
-        self.queue: deque[Start] = deque()  # starts that wait for a slot
-        self._lines = {"thread": Line(threads), "process": Line(processes or os.cpu_count() or 1)}
         self._large = workers.calls.arguments
-        self._queues = (self.queue, self._large.waiting, *(line.waiting for line in self._lines.values()))
+        self.queues = Queues(door, places, self._large, threads, processes or os.cpu_count() or 1)
+        self.queue, self._lines = self.queues.ready, self.queues.lines
         self.is_stopping = False
         # Asked right before each start, where another node may take the runs of this one over; None: no other can.
         self.may_start: Callable[[], bool] | None = None
         self.when_free: Callable[[], None] | None = None  # called when a slot is free and runs wait for one
-        # Called on the event loop with what tools say of their attempts: run, path, attempt, `log` or `progress`, data.
-        self.hearers: list[AttemptListener] = []
         self._runner: asyncio.Task[None] | None = None
         # the attempt that the runner is performing; no other part knows it
-        self._at_hand: Attempt | None = None
+        self._at_hand: AtHand | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._pulled = workers.assignments
         self._pulled.when_waiting = self._make_use_of_place
@@ -130,13 +110,14 @@ class Dispatch(Service):
             process_memory_bytes=process_memory_bytes,
         )
         self.logs, logs.at_hand, self.outcomes.on_raised = logs, self._performed_here, logs.raised
-        self.jobs = Jobs(door, workers, self.inputs, self.outcomes, self.secrets, self._listener)
+        self.contexts = Contexts(logs, self.secrets, artefacts, workdirs)
+        self.jobs = Jobs(door, workers, self.inputs, self.outcomes, self.secrets, self.contexts.listener)
         self.isolation = CrashIsolation(door, self._is_here)
         self._deadlines = Deadlines(clock, workers.pulse, self.attempts, self._time_out)
 
     @property
     def free_places(self) -> int:
-        return self._room - len(self.attempts) - sum(map(len, self._queues))
+        return self._room - len(self.attempts) - len(self.queues)
 
     @property
     def _room(self) -> int:
@@ -147,42 +128,18 @@ class Dispatch(Service):
         if self.queue and self._runner is None and not self.is_stopping:
             asyncio.get_running_loop().call_soon(self._fill_places)
 
-    @property
-    def waiting(self) -> dict[str, int]:
-        """How many starts wait for which limit."""
-        return {
-            "place": len(self.queue),
-            "room": len(self._large.waiting),
-            **{name: len(line.waiting) for name, line in self._lines.items()},
-        }
-
-    def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
-        """The limit that a start waits for if it has not begun, and how many slots there are."""
-        lines = (
-            ("attempts_max", self.places, self.queue),
-            ("arguments_bytes_max", limits.now.arguments_bytes_max, self._large.waiting),
-            *((f"{name}s", line.limit, line.waiting) for name, line in self._lines.items()),
-        )
-        for name, limit, waiting in lines:
-            if any(start[:2] == (no, path) for start in waiting):
-                return name, limit
-        return None
-
     def has(self, no: RunNo, path: str, number: int) -> bool:
         """Whether this attempt is running here, or waits for a slot."""
         attempt = self.attempts.get((no, path))
-        waits = any((no, path, number) in queue for queue in self._queues)
-        return waits or (attempt is not None and attempt.number == number)
+        return (no, path, number) in self.queues or (attempt is not None and attempt.number == number)
 
     def _is_here(self, key: Key) -> bool:
-        return key in self.attempts or any(start[:2] == key for queue in self._queues for start in queue)
+        return key in self.attempts or self.queues.has(*key)
 
     def attempts_of(self, no: RunNo) -> set[tuple[str, int]]:
         """The attempts of a run, as path and number, that are running here or wait for a slot."""
         at_work = {(path, attempt.number) for (run, path), attempt in self.attempts.items() if run == no}
-        return at_work | {
-            (path, number) for queue in self._queues for run, path, number in queue if run == no
-        }
+        return at_work | {(path, number) for run, path, number in self.queues if run == no}
 
     # ------------------------------------------------------------------------------------------------ starting
 
@@ -192,6 +149,17 @@ class Dispatch(Service):
                 self.door.apply(resident, AttemptReleased(path, number, "stopping"))
         else:
             self.queue.append((resident.run.no, path, number))
+            if self._runner is None:
+                self._hire()
+
+    def start_all(self, starts: list[Start]) -> None:
+        """Start the first attempts of calls, as `start` does."""
+        if self.is_stopping:
+            for no, path, number in starts:
+                if not self.workers.holds((no, path, number)):
+                    self.door.deliver(no, AttemptReleased(path, number, "stopping"))
+        else:
+            self.queue.extend(starts)
             if self._runner is None:
                 self._hire()
 
@@ -256,15 +224,8 @@ class Dispatch(Service):
         except (ValueError, LimitExceeded, SecretUnavailable) as error:
             return self._refuse(resident, path, number, error)
         if attempt.job is not None and self.workers.lacks(attempt.job):
-            return self._let_wait(attempt.job, AttemptReleased(path, number, "no_worker", waits=True))
+            return self.jobs.let_wait(attempt.job, AttemptReleased(path, number, "no_worker", waits=True))
         self._launch(resident, node, attempt)
-
-    def _let_wait(self, job: Job, event: AttemptReleased) -> None:
-        """Give back an attempt that waits for a worker, and takes no place here meanwhile."""
-        if (resident := self.door.residents.get(job.no)) is not None:
-            resident.lacks, resident.is_settled = True, False
-        self.jobs.deliver(job, event)
-        self.workers.released(job)
 
     def _refuse(self, resident: ResidentRun, path: str, number: int, error: Exception) -> None:
         """Fail the attempt before it starts, because its inputs do not match the call."""
@@ -272,15 +233,11 @@ class Dispatch(Service):
 
     def rejoin(self, resident: ResidentRun) -> None:
         """Wait again for jobs of a run that workers fetched before this process started; drop other jobs."""
-        no, steps = resident.run.no, resident.run.steps
-        for key in self.workers.held(no):
-            _, path, number = key
-            step = steps.get(path)
-            if step is None or step.attempt != number or step.state != "running":
-                self.workers.forget_job(key)
-            elif not self.has(no, path, number):
+        no = resident.run.no
+        for path, number, is_stopping in self.jobs.still_wanted(resident):
+            if not self.has(no, path, number):
                 self._begin_job(resident, resident.plan.node(path), path, number)  # type: ignore[arg-type]  # only calls have jobs
-                if step.target is not None:
+                if is_stopping:
                     asyncio.get_running_loop().call_soon(self.stop, no, path)
 
     def rejoin_all(self) -> None:
@@ -313,18 +270,7 @@ class Dispatch(Service):
             line.taken += 1
         self.attempts[key], attempt.is_known = attempt, True
         if tool.context is not None or tool.isolated:
-            stable = idempotency_key(run.tenant, run.id, attempt.path)
-            attempt.context = Context(
-                run.id,
-                attempt.path,
-                attempt.number,
-                stable,
-                emit=self._listener(attempt),
-                workdirs=self._workdirs,
-                secrets=self.secrets,
-                artefacts=None if self._artefacts is None else self._artefacts.of(run.tenant),
-                trigger=None if run.trigger is None else _trigger(run.trigger),
-            )
+            attempt.context = self.contexts.of(run, attempt)
             if tool.context is not None and not tool.isolated and attempt.given is None:
                 attempt.args[tool.context] = attempt.context
         attempt.answer = node.answer
@@ -339,23 +285,6 @@ class Dispatch(Service):
         attempt.task = self._task(self._perform(attempt))
         return None
 
-    def _listener(self, attempt: Attempt) -> Callable[[str, dict[str, Any]], None]:
-        """How a tool, in any thread, reports logs and progress of its attempt. Without readers it costs nothing."""
-        loop = asyncio.get_running_loop()
-
-        def emit(kind: str, data: dict[str, Any]) -> None:
-            if kind == "log":
-                self.logs.say(attempt, data.get("stream", "info"), line_of(data))
-            if self.hearers:
-                with contextlib.suppress(RuntimeError):  # it reported after the engine had closed
-                    loop.call_soon_threadsafe(self._publish, attempt, kind, data)
-
-        return emit
-
-    def _publish(self, attempt: Attempt, kind: str, data: dict[str, Any]) -> None:
-        for hearer in list(self.hearers):
-            hearer(*attempt.key, attempt.number, kind, data)
-
     def _performed_here(self) -> Attempt | None:
         """The attempt that the code of this task belongs to."""
         try:
@@ -363,7 +292,7 @@ class Dispatch(Service):
         except RuntimeError:  # the loop is not running: this is code of the program that owns it
             return None
         if task is not None and task is self._runner:
-            return self._at_hand
+            return None if self._at_hand is None else self._at_hand.as_attempt()
         return next((one for one in self.attempts.values() if one.task is task), None) if task else None
 
     def _task(self, work: Any) -> asyncio.Task[None]:
@@ -381,8 +310,9 @@ class Dispatch(Service):
         """Called right after a runner's first turn: if the runner is still in it, it is suspended inside a tool."""
         if self._runner is not runner:
             return
-        self._runner, attempt = None, self._at_hand
-        if attempt is not None:
+        self._runner, hand = None, self._at_hand
+        if hand is not None:
+            attempt = hand.as_attempt()
             self.attempts[attempt.key], attempt.is_known, attempt.has_begun = attempt, True, True
             attempt.task = runner
         if not self.is_stopping:
@@ -392,46 +322,79 @@ class Dispatch(Service):
         """Start and perform queued attempts one after another, while the data of a step is still in the CPU cache."""
         current.set(None)  # a tool may have caused this turn, and its context was copied
         me, door, queue, room = asyncio.current_task(), self.door, self.queue, self._room
-        monotonic, secrets, outcomes = self._monotonic, self.secrets, self.outcomes
-        began, until, tasks = 0.0, monotonic() + self._turn_seconds, 0
+        attempts, residents, monotonic = self.attempts, door.residents, self._monotonic
+        began = monotonic()
+        until, tasks, hand, secrets = began + self._turn_seconds, 0, AtHand(), self.secrets
         event: Event | None
         for _ in range(len(queue)):  # no more than this, so that the loop can run other tasks
-            if not queue or len(self.attempts) >= room:
+            if not queue or len(attempts) >= room:
                 break  # freeing a slot starts the rest
             if began > until or tasks >= TURN_TASKS:
                 break  # large values take long: other callers are served between them
-            no, path, number = queue[0]
-            resident = door.residents.get(no)
-            if resident is None and no in door.away:
+            start = queue.popleft()
+            no, path, number = start
+            if (resident := residents.get(no)) is None and no in door.away:
+                queue.appendleft(start)
                 break  # so does reloading the run
-            queue.popleft()
-            if resident is None or (attempt := self._begin(resident, path, number)) is None:
+            self._at_hand = None  # what is said while arguments are made is in the log of no other attempt
+            if resident is None or not self._take_up(hand, resident, path, number):
                 tasks += 1 if monotonic() < until else TURN_TASKS
                 continue
-            self._at_hand = attempt
-            tool, began, event, text = attempt.tool, monotonic(), None, b""
+            self._at_hand, tool, began, event, text = hand, hand.tool, monotonic(), None, b""
             try:  # as Outcomes.of does it, without a coroutine for each
-                output = await tool.fn(**attempt.args)
+                output = await tool.fn(**hand.args)
                 text = (
                     written(output)
                     if type(output) in SIMPLE
                     else small_text(output) or await large_text(output)
                 )
-                if len(text) > SHORT_BYTES_MAX or attempt.answer is not None or secrets.are_known:
-                    event = await outcomes.of_answer(attempt, text, began)
+                attempt = hand.attempt
+                is_short = len(text) <= SHORT_BYTES_MAX or is_mere(text)
+                if not is_short or secrets.are_known or (attempt is not None and attempt.answer is not None):
+                    event = await self.outcomes.of_answer(hand.as_attempt(), text, began)
             except BaseException as error:
-                event = outcomes.of_error(attempt, error, began)
+                event = self.outcomes.of_error(hand.as_attempt(), error, began)
             if self._runner is not me:
-                attempt.tool.waits()
+                tool.waits()
+                attempt = hand.as_attempt()
                 return self._answered(attempt, event or self._succeeded(attempt, text, began))
-            if event is not None or attempt.is_known or attempt.lines is not None:
-                self._settle(resident, attempt, event or self._succeeded(attempt, text, began))
+            attempt = hand.attempt
+            if event is not None:
+                self._settle(resident, hand.as_attempt(), event)
+            elif attempt is not None and (attempt.is_known or attempt.lines is not None):
+                self._settle(resident, attempt, self._succeeded(attempt, text, began))
             else:
                 door.succeed(resident, path, number, text, int((monotonic() - began) * 1000))
         self._runner = None
         if queue and not door.is_stalled:
             self._fill_places()
         self.slot_is_free()
+
+    def _take_up(self, hand: AtHand, resident: ResidentRun, path: str, number: int) -> bool:
+        """Prepare the next call. One of which nothing is left to ask does without an Attempt; see ResidentRun.open_call."""
+        way = resident.open_call
+        if way is not None and way.name == path and self.may_start is None and self.isolation.running is None:
+            call: Call = way.call  # type: ignore[assignment]  # which it has, if it is what led to a call
+            tool = self.registry.get(call.target)
+            if tool is not None and tool.is_plain and call.is_bare and not tool.takes_callback:
+                try:
+                    hand.args = tool.bind(decode(resident.run.steps[path].inputs))
+                except (ValueError, LimitExceeded) as error:
+                    self._refuse(resident, path, number, error)
+                    return False
+                hand.resident, hand.path, hand.number, hand.tool, hand.attempt = (
+                    resident,
+                    path,
+                    number,
+                    tool,
+                    None,
+                )
+                return True
+        attempt = self._begin(resident, path, number)
+        if attempt is None:
+            return False
+        hand.tool, hand.args, hand.attempt = attempt.tool, attempt.args, attempt
+        return True
 
     def _settle(self, resident: ResidentRun, attempt: Attempt, event: Event) -> None:
         """Apply the outcome of an attempt that the runner has performed."""
@@ -460,13 +423,6 @@ class Dispatch(Service):
             event.worker = attempt.job.worker
         self._answered(attempt, event)
 
-    def know_secrets(self, resident: ResidentRun) -> None:
-        """A run of an earlier process may have used secrets there. Resolve them before the run continues, so that
-        they are redacted."""
-        for name in resident.plan.secrets:
-            with contextlib.suppress(SecretUnavailable):  # the step that needs the secret reports the error
-                self.secrets.get(name, resident.run.tenant)
-
     def _answered(self, attempt: Attempt, event: Event) -> None:
         if self.attempts.get(attempt.key) is attempt:  # an overlapping attempt may have replaced it
             del self.attempts[attempt.key]
@@ -488,7 +444,7 @@ class Dispatch(Service):
             if attempt.job is None:
                 self.door.deliver(attempt.no, event)
             elif isinstance(event, AttemptReleased):
-                self._let_wait(attempt.job, event)
+                self.jobs.let_wait(attempt.job, event)
             else:
                 self.jobs.deliver(attempt.job, event)
             if (
@@ -506,25 +462,13 @@ class Dispatch(Service):
 
     def _fill_places(self) -> None:
         for line in self._lines.values():
-            while line.taken < line.limit and (start := self._next(line.waiting)) is not None:
+            while line.taken < line.limit and (start := self.queues.first(line.waiting)) is not None:
                 self._begin(*start)
         large = self._large
-        while large.has_room() and (start := self._next(large.waiting)) is not None:
+        while large.has_room() and (start := self.queues.first(large.waiting)) is not None:
             self._begin(*start)
         if self.queue and self._runner is None and len(self.attempts) < self._room:
             self._hire()
-
-    def _next(self, waiting: deque[Start]) -> tuple[ResidentRun, str, int] | None:
-        """The first waiting start whose run is in memory; none while its run is dropped, until commits work again."""
-        while waiting:
-            no, path, number = waiting[0]
-            resident = self.door.residents.get(no)
-            if resident is None and no in self.door.away:
-                return None
-            waiting.popleft()
-            if resident is not None:
-                return resident, path, number
-        return None
 
     # ------------------------------------------------------------------------------------------ stopping, time-outs
 
@@ -546,11 +490,9 @@ class Dispatch(Service):
 
     def _stop_queued(self, no: RunNo, path: str) -> None:
         """An attempt that waits for a slot is released without having started."""
-        for waiting in self._queues:
-            for entry in waiting:
-                if entry[:2] == (no, path):
-                    waiting.remove(entry)
-                    return self.door.deliver(no, AttemptReleased(path, entry[2], "stopping"))
+        number = self.queues.remove(no, path)
+        if number is not None:
+            self.door.deliver(no, AttemptReleased(path, number, "stopping"))
 
     def _time_out(self, attempt: Attempt) -> None:
         self.door.deliver(attempt.no, AttemptTimedOut(attempt.path, attempt.number))
@@ -576,22 +518,15 @@ class Dispatch(Service):
         for (no, path), attempt in self.attempts.items():
             if self.workers.holds((no, path, attempt.number)):
                 continue  # its worker continues, and the next owner of the run waits for the result
-            if self._has_answer(no, path):
+            if has_answer(self.door.residents.get(no), path):
                 self.door.deliver(no, StepPaused(path, attempt.number, ""))
             elif not (attempt.has_begun and attempt.only_once):
                 self.door.deliver(no, AttemptReleased(path, attempt.number, "stopping"))
-        for waiting in self._queues:
-            for no, path, number in waiting:
-                if not self.workers.holds((no, path, number)):
-                    self.door.deliver(no, AttemptReleased(path, number, "stopping"))
-            waiting.clear()
+        for no, path, number in self.queues:
+            if not self.workers.holds((no, path, number)):
+                self.door.deliver(no, AttemptReleased(path, number, "stopping"))
+        self.queues.clear()
         self.abandon()
-
-    def _has_answer(self, no: RunNo, path: str) -> bool:
-        """Whether the callback of an attempt arrived before the attempt returned `pending`."""
-        resident = self.door.residents.get(no)
-        step = None if resident is None else resident.run.steps.get(path)
-        return step is not None and step.parked is not None and step.target is None
 
     def abandon(self, error: Exception | None = None) -> None:
         """Stop all calls silently. Their results are ignored from now on."""
@@ -604,8 +539,3 @@ class Dispatch(Service):
         for task in self._tasks:
             task.cancel()
         self.outcomes.close()
-
-
-def _trigger(by: TriggeredBy) -> RunTrigger:
-    at = datetime.fromtimestamp(by.scheduled_at / 1_000, UTC)
-    return RunTrigger(by.schedule_id, by.kind, by.occurrence, at, by.is_catchup, by.shifted_from)

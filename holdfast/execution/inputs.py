@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable
 from typing import Any, Final
@@ -117,6 +118,13 @@ class Inputs:
     def _address(self, resident: ResidentRun, path: str, number: int) -> str:
         assert self.callback_url is not None
         return self.callback_url(resident, path, number)
+
+    def know_secrets(self, resident: ResidentRun) -> None:
+        """A run of an earlier process may have used secrets there. Resolve them before the run continues, so that
+        they are redacted."""
+        for name in resident.plan.secrets:
+            with contextlib.suppress(SecretUnavailable):  # the step that needs the secret reports the error
+                self._secrets.get(name, resident.run.tenant)
 
     def bytes_of(self, resident: ResidentRun, path: str) -> int:
         """About how large the inputs of a call are."""

@@ -9,13 +9,13 @@ from __future__ import annotations
 import asyncio
 import functools
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import msgspec
 
 from holdfast.engine.decisions import Decision, StartAttempt
-from holdfast.engine.events import Event, StepFailed, StepSucceeded
+from holdfast.engine.events import AttemptReleased, Event, StepFailed, StepSucceeded
 from holdfast.engine.state import is_open
 from holdfast.errors import HoldfastError, LimitExceeded, Superseded, Unavailable
 from holdfast.execution.attempt import Attempt, Outcomes
@@ -117,6 +117,23 @@ class Jobs:
             return None
 
     # -------------------------------------------------------------------------------------------------- answers
+
+    def let_wait(self, job: Job, event: AttemptReleased) -> None:
+        """Give back an attempt that waits for a worker, and takes no place here meanwhile."""
+        if (resident := self._door.residents.get(job.no)) is not None:
+            resident.lacks, resident.is_settled = True, False
+        self.deliver(job, event)
+        self._workers.released(job)
+
+    def still_wanted(self, resident: ResidentRun) -> Iterator[tuple[str, int, bool]]:
+        """The jobs that workers hold and that the run waits for: path, number, and whether it stops. Drop the others."""
+        for key in self._workers.held(resident.run.no):
+            _, path, number = key
+            step = resident.run.steps.get(path)
+            if step is None or step.attempt != number or step.state != "running":
+                self._workers.forget_job(key)
+            else:
+                yield path, number, step.target is not None
 
     def deliver(self, job: Job, event: Event) -> None:
         """Report a worker's result. The worker gets a response when the result is durable; the same commit removes

@@ -191,7 +191,7 @@ class _Core:
         self.logs = Logs(self.committer, clock, self.secrets)
         self.dispatch = self._dispatch()
         self.dispatch.may_start = store.trusts_lease
-        self.feed = Feed(self.door.watchers, self.dispatch.hearers)
+        self.feed = Feed(self.door.watchers, self.dispatch.contexts.hearers)
         self.plans = Plans(
             store, frozenset(options.template_env), options.pending_ttl_ms, options.no_worker_wait_ms
         )
@@ -200,7 +200,7 @@ class _Core:
             self.door,
             self.plans,
             self.fatal_runs,
-            on_loaded=self.dispatch.know_secrets,
+            on_loaded=self.dispatch.inputs.know_secrets,
             on_freed=self.dispatch.slot_is_free,
         )
         if self.workers.assignments.shared is not None:
@@ -387,8 +387,8 @@ def _kinds(core: _Core, starts: Starts, runs: Runs, queries: Queries, fires: Fir
         waiting,
         Hooks(core.secrets),
         RunEnds(core.door, waiting, queries),
-        Files(clock, occurrences, options.retention_days if options.has_upkeep else None),
-        Sources(clock, occurrences),
+        Files(store, clock, occurrences, options.retention_days if options.has_upkeep else None),
+        Sources(store, clock, occurrences),
     )
 
 

@@ -17,37 +17,38 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
+from collections import deque
 from collections.abc import Callable, Iterable
-from time import perf_counter
-from typing import Final, NamedTuple, Protocol
+from typing import Final, Protocol
 
 import msgspec
 
 from holdfast.deliveries.destinations import callback_deliveries_of
-from holdfast.engine.codec import decode_row, encode_event, encode_parts, encode_plain, encode_row
+from holdfast.engine.codec import encode_event, encode_parts, encode_row
 from holdfast.engine.decisions import Continue, Decision, FinishRun, OpenWait, Poll, StartAttempt, StopAttempt
 from holdfast.engine.effects import Effect, KeyWork
 from holdfast.engine.events import (
     Adopted,
-    AttemptReleased,
-    AttemptTimedOut,
     Continued,
     Event,
     KeyAnswered,
     KeyGranted,
     KeyHeld,
     RunStarted,
-    StepFailed,
-    StepPaused,
     StepSucceeded,
     SuspectsTurn,
 )
-from holdfast.engine.step import next_inputs, start_next, step
-from holdfast.errors import HoldfastError, NodeIsOver, StoreUnavailable
+from holdfast.engine.plain import first_call, is_straight, pass_on
+from holdfast.engine.step import step
+from holdfast.errors import StoreUnavailable
+from holdfast.plan.graph import Way
 from holdfast.runtime import resident_run
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.commits import Commits, Process
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.entries import KINDS, NO_DECISIONS, Entry, PlainRow, Reply, answer
 from holdfast.runtime.fatal_runs import FatalRuns
+from holdfast.runtime.large_arguments import Start
 from holdfast.runtime.resident_run import (
     ResidentRun,
     key_entry,
@@ -58,10 +59,9 @@ from holdfast.runtime.resident_run import (
     wake_at_of,
 )
 from holdfast.store.artefacts import named_in
-from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.ownership import NewMail
-from holdfast.store.records import JournalRow, NewRun, Request, RunChange, SetAside, WaitClosed
+from holdfast.store.records import NewRun, Request, RunChange, WaitClosed
 from holdfast.store.schedule_records import Firing
 from holdfast.values import TERMINAL, Millis, RunNo
 
@@ -71,45 +71,11 @@ ANY_TIME: Final = Millis(0)
 # Turns that the event loop takes before a split decision goes on: a new connection is accepted, read and answered in them.
 TURNS_BETWEEN: Final = 3
 
-KINDS: Final[dict[type, str]] = {kind: kind.__struct_config__.tag for kind in Event.__args__}
+HELD_AT_ONCE: Final = 100  # outcomes that are applied in one turn
 
 SUCCEEDED: Final = KINDS[StepSucceeded]
-NO_DECISIONS: Final[list[Decision]] = []  # of a plain row, which has them in its body
-
-# Inputs that are not sent a second time. Timers are armed again from the rows of the run.
-_KEPT: Final = (StepSucceeded, StepFailed, StepPaused, AttemptTimedOut, AttemptReleased, Adopted, Continued)
 # Decisions that are carried out after the commit. All others only change the run.
 _CARRIED_OUT: Final = frozenset({StopAttempt, Continue, OpenWait, Poll, FinishRun})
-
-Reply = asyncio.Future[None]
-
-
-class FiringLost(HoldfastError):
-    """The start of a scheduled run was refused: the schedule's cursor moved, or the occurrence already has a run."""
-
-    code = "firing_lost"
-
-
-class PlainRow(msgspec.Struct, gc=False):
-    """Stands for the event and the decision of a plain row: a call succeeded and the next one starts. `read_back` makes them."""
-
-    start: str  # the path that starts
-    ran_ms: int
-
-
-# One for each row of a batch, in the same order.
-Entry = tuple[ResidentRun, Event | PlainRow, list[Decision], Reply | None]
-
-
-class Ahead(NamedTuple):
-    """New runs that were decided before their time, and are in no commit yet."""
-
-    batch: Batch
-    entries: list[Entry]
-
-
-# a commit, the rows it made durable, and the seconds it took
-Watcher = Callable[[Batch, list[Entry], float], None]
 
 
 class EffectHandler(Protocol):
@@ -118,6 +84,7 @@ class EffectHandler(Protocol):
     def put_jobs(self, resident: ResidentRun, decisions: list[Decision], batch: Batch) -> None: ...
     def jobs_are_put(self, batch: Batch) -> None: ...
     def start_attempt(self, resident: ResidentRun, path: str, attempt: int) -> None: ...
+    def start_attempts(self, starts: list[Start]) -> None: ...
     def stop_attempt(self, no: RunNo, path: str) -> None: ...
     def paused(self, resident: ResidentRun, path: str, task_id: str) -> None: ...
     def poll(self, resident: ResidentRun, path: str, attempt: int) -> None: ...
@@ -129,44 +96,35 @@ class EffectHandler(Protocol):
     def set_aside(self, no: RunNo) -> None: ...
 
 
-class Process(Protocol):
-    """Called when commits work again, and when they never will."""
-
-    def restored(self) -> None: ...
-    def over(self, error: BaseException) -> None: ...
-
-
 class Door:
     def __init__(self, committer: Committer, clock: Clock, fatal_runs: FatalRuns) -> None:
         self.committer, self.clock = committer, clock
         self.handler: EffectHandler
-        self._process: Process
-        committer.node = self
         self.watch(fatal_runs)
-        self.residents: dict[RunNo, ResidentRun] = {}
-        self.quarantined: dict[RunNo, SetAside] = {}
-        self.watchers: list[Watcher] = []  # notified of each commit
-        self.away: set[RunNo] = set()  # runs dropped by a commit that failed, until they are loaded again
-        self.again: list[tuple[RunNo, Event]] = []  # inputs of those runs, which are applied after that
+        self.commits = commits = Commits(committer, self)
+        # What other parts ask about commits, without a step in between.
+        self.residents, self.quarantined, self.watchers = (
+            commits.residents,
+            commits.quarantined,
+            commits.watchers,
+        )
+        self.away, self.again, self.set_aside = commits.away, commits.again, commits.set_aside
+        self.drained, self.caught_up = commits.drained, commits.caught_up
+        self.ahead, self.enter = commits.ahead, commits.enter
         # What the commit that ends a run writes for schedules that wait for that; None if there are none.
         self.ends: Callable[[ResidentRun], list[Firing]] | None = None
         self.parks = True
         self.shares_runs = False  # other nodes may drive runs of this database
-        self._batch = Batch()
-        self._entries: list[Entry] = []
-        self._in_flight = False
-        self._submitted = 0.0
-        self._scheduled = False
-        self._idle: list[Reply] = []
-        self._begun = self._over = 0  # commits
-        self._followers: list[Reply] = []  # notified whenever a commit is done
         self._split: dict[RunNo, ResidentRun] = {}  # runs whose decision was split, with the rest durable
         self._continues = False  # whether some of them have their turn soon
+        self._holds = False
+        self._held: deque[tuple[RunNo, StepSucceeded]] = deque()  # outcomes that are applied later
 
     def connect(self, handler: EffectHandler, process: Process) -> None:
         """Set the handler that carries decisions out. Its parts apply events to the door, so they are created after
         it."""
-        self.handler, self._process = handler, process
+        self.handler = handler
+        self.commits.connect(process)
 
     def watch(self, fatal_runs: FatalRuns) -> None:
         """Record from now on which run is being decided, so that a crash can be attributed to it."""
@@ -191,10 +149,10 @@ class Door:
         """
         run = resident.run
         if self.committer.is_shut:
-            return self._turn_away(run.no, event, reply)
+            return self.commits.turn_away(run.no, event, reply)
         if run.status in TERMINAL:
             log.info("ignored: run %s is %s: %r", run.id, run.status, event)
-            return _answer(reply, None)
+            return answer(reply, None)
         at = self.clock.now()
         if at < run.at:
             at = run.at  # if the wall clock was set back, rows must still be in order of time
@@ -202,6 +160,7 @@ class Door:
             at = not_before
         deciding, no, epoch = self.deciding, run.no, resident.epoch
         deciding[0] = no
+        resident.open_call = None
         if self.watched and no in self.watched:
             self.fatal_runs.begins(no, _doing(event))
         try:
@@ -209,10 +168,10 @@ class Door:
             decisions, effects = step(plan, run, event, at, epoch)
             body, blobs = encode_row(event, decisions)
             if plan.asks_workers:
-                self.handler.put_jobs(resident, decisions, self._batch)
+                self.handler.put_jobs(resident, decisions, self.commits.batch)
         except Exception as error:
             deciding[0] = 0
-            return self._quarantine(resident, error, reply)
+            return self.commits.quarantine(resident, error, reply)
         if blobs:
             self._put_aside(resident, blobs)
         if effects:
@@ -223,42 +182,73 @@ class Door:
 
     def succeed(self, resident: ResidentRun, path: str, number: int, output: bytes, ran_ms: int) -> None:
         """Apply the success of an attempt, as `apply` does. If a call follows, no event and no decision is made: its row has both."""
-        run, plan, value = resident.run, resident.plan, msgspec.Raw(output)
-        way = plan.root.plain.get(path)
-        if (
-            way is None or way.call is None or number != 1 or not resident.is_settled
-            or self.watched or self.committer.is_shut or plan.asks_workers
-        ):  # fmt: skip
-            return self.apply(resident, StepSucceeded(path, number, value, ran_ms))
-        at = self.clock.now()
+        if self._holds and resident.schedule is not None:
+            event = StepSucceeded(path, number, msgspec.Raw(output), ran_ms)
+            return self._held.append((resident.run.no, event))
+        led = resident.open_call
+        way = led.then if led is not None and led.name == path else self._way_from(resident, path, number)
+        if way is None or self.watched or self.committer.is_shut:
+            return self.apply(resident, StepSucceeded(path, number, msgspec.Raw(output), ran_ms))
+        run, commits, deciding, at = resident.run, self.commits, self.deciding, self.clock.now()
         if at < run.at:
             at = run.at  # as above
-        self.deciding[0] = run.no
+        deciding[0] = no = run.no
         try:
-            inputs = next_inputs(plan, run, way, path, number, value, at, resident.epoch)
-            if inputs is None or (body := encode_plain(way, path, output, ran_ms, inputs)) is None:
-                return self.apply(resident, StepSucceeded(path, number, value, ran_ms))
-            start_next(run, way, path, value, inputs, at)
+            body = pass_on(resident.plan, run, way, path, output, ran_ms, at)
         except Exception as error:
-            self.deciding[0] = 0
-            return self._quarantine(resident, error, None)
-        entry: Entry = (resident, PlainRow(way.name, ran_ms), NO_DECISIONS, None)
-        self._append(resident, at, SUCCEEDED, body, entry)
+            deciding[0] = 0
+            return commits.quarantine(resident, error, None)
+        deciding[0] = 0
+        if body is None:
+            return self.apply(resident, StepSucceeded(path, number, msgspec.Raw(output), ran_ms))
+        resident.open_call = way
+        commits.batch.rows.append((no, run.seq, resident.epoch, at, SUCCEEDED, body))
+        commits.entries.append((resident, PlainRow(way.name, ran_ms), NO_DECISIONS, None))
+        resident.journal_bytes = size = resident.journal_bytes + len(body)
+        if size > resident.snapshot_at:
+            self._snapshot(resident)
+        if not commits.is_scheduled:
+            commits.schedule()
+
+    def _way_from(self, resident: ResidentRun, path: str, number: int) -> Way | None:
+        """Return what follows a call that was not started by a plain row, if a plain row can tell of its success."""
+        way = resident.plan.root.plain.get(path)
+        if way is None or way.call is None or number != 1:
+            return None
+        if not resident.is_settled or resident.plan.asks_workers:
+            return None
+        return way if is_straight(resident.run, path, resident.epoch) else None
+
+    def hold(self) -> None:
+        """Keep back what comes of the steps of schedules until `let_go`: the runs that are due now start first."""
+        self._holds = True
+
+    def let_go(self) -> None:
+        self._holds = False
+        self._deliver_held()
+
+    def _deliver_held(self) -> None:
+        for _ in range(min(HELD_AT_ONCE, len(self._held))):
+            self.deliver(*self._held.popleft())
+        if self._held:
+            asyncio.get_running_loop().call_soon(self._deliver_held)
+        elif not self.commits.in_flight and self.commits.is_empty:
+            self.commits.notify_idle()
 
     def _append(self, resident: ResidentRun, at: Millis, kind: str, body: str, entry: Entry) -> None:
-        run = resident.run
-        self._batch.rows.append((run.no, run.seq, resident.epoch, at, kind, body))
-        self._entries.append(entry)
+        run, commits = resident.run, self.commits
+        commits.batch.rows.append((run.no, run.seq, resident.epoch, at, kind, body))
+        commits.entries.append(entry)
         resident.journal_bytes += len(body)
         if resident.journal_bytes > resident.snapshot_at:
             self._snapshot(resident)
         self.deciding[0] = 0
-        if not self._scheduled:
-            self._schedule()
+        if not commits.is_scheduled:
+            commits.schedule()
 
     def _put_effects(self, resident: ResidentRun, effects: Iterable[Effect], at: Millis) -> None:
         """Let the commit of a row reserve and release concurrency keys, and store the waits that it opens and closes."""
-        run, batch = resident.run, self._batch
+        run, batch = resident.run, self.commits.batch
         for effect in effects:
             if isinstance(effect, KeyWork):
                 batch.keys.append(key_entry(resident, effect, at))
@@ -271,7 +261,7 @@ class Door:
 
     def _put_aside(self, resident: ResidentRun, blobs: list[tuple[str, bytes]]) -> None:
         for sha256, text in blobs:
-            self._batch.blobs.append((resident.run.no, sha256, text))
+            self.commits.batch.blobs.append((resident.run.no, sha256, text))
             resident.journal_bytes += len(text)  # loading the run reads it, as it does the row
 
     def begin(
@@ -286,11 +276,11 @@ class Door:
     ) -> None:
         """Add a new run, with the request or the schedule that asked for it."""
         if not self.committer.is_shut:
-            self._batch.new_runs[new.no] = new
+            self.commits.batch.new_runs[new.no] = new
             if firing is not None:
-                self._batch.firings.append(firing)
+                self.commits.batch.firings.append(firing)
             if request is not None:
-                self._batch.requests.append(request)
+                self.commits.batch.requests.append(request)
             self.residents[new.no] = resident
             self._note_artefacts(resident, bytes(event.inputs))
             if event.vars or event.taken:  # taken over from the run that this one repeats
@@ -298,30 +288,8 @@ class Door:
                 for value in (*event.vars.values(), *outputs):
                     self._note_artefacts(resident, bytes(value))
         self.apply(resident, event, reply, not_before)
-
-    def ahead(self, begin: Callable[[], None]) -> Ahead:
-        """Decide and encode the runs that `begin` adds, in a batch of their own. They do not exist until `enter`."""
-        kept, self._scheduled = (self._batch, self._entries, self._scheduled), True  # submits nothing
-        self._batch, self._entries = Batch(), []
-        try:
-            begin()
-            return Ahead(self._batch, self._entries)
-        finally:
-            for no in self._batch.new_runs:
-                self.residents.pop(no, None)
-            self._batch, self._entries, self._scheduled = kept
-
-    def enter(self, ahead: Ahead) -> None:
-        """Add runs that were decided ahead to the next commit."""
-        if self.committer.is_shut:
-            for entry, row in zip(ahead.entries, ahead.batch.rows, strict=True):
-                self._turn_away(_no(entry), read_back(entry, row)[0], entry[3])
-            return
-        for resident, *_ in ahead.entries:
-            self.residents[resident.run.no] = resident
-        self._batch.add(ahead.batch)
-        self._entries += ahead.entries
-        self._schedule()
+        if resident.is_settled and not resident.plan.asks_workers:
+            resident.open_call = first_call(resident.plan, resident.run)
 
     def deliver(self, no: RunNo, event: Event, reply: Reply | None = None) -> None:
         """Apply the outcome of an attempt. Its run may have been dropped or finished in the meantime."""
@@ -329,7 +297,7 @@ class Door:
         if resident is not None:
             self.apply(resident, event, reply)
         elif reply is not None:
-            _answer(reply, StoreUnavailable("the database is unavailable") if no in self.away else None)
+            answer(reply, StoreUnavailable("the database is unavailable") if no in self.away else None)
         elif no in self.away:
             self.again.append((no, event))
         else:
@@ -338,13 +306,13 @@ class Door:
     def enter_isolation(self, resident: ResidentRun, path: str) -> None:
         """Start an isolated step, and record in the same commit that it runs alone."""
         if not self.committer.is_shut:
-            self._batch.isolated = f"{resident.run.id} {path}"
+            self.commits.batch.isolated = f"{resident.run.id} {path}"
         self.apply(resident, SuspectsTurn(path))
 
     def leave_isolation(self) -> None:
         if not self.committer.is_shut:
-            self._batch.isolated = ""
-            self._schedule()
+            self.commits.batch.isolated = ""
+            self.commits.schedule()
 
     def release(self, resident: ResidentRun) -> None:
         """Release a run. It is due at once, so that the next process claims it."""
@@ -352,37 +320,14 @@ class Door:
         is_waiting = run.status == "waiting"
         needs = needs_of(resident) if resident.lacks and is_waiting else None
         wake_at = run.wake_at if is_waiting else run.at
-        self._batch.changes[run.no] = RunChange(run.status, False, resident.epoch, wake_at, needs)
+        self.commits.batch.changes[run.no] = RunChange(run.status, False, resident.epoch, wake_at, needs)
         self.residents.pop(run.no, None)
-        self._schedule()
+        self.commits.schedule()
 
     @property
     def batch(self) -> Batch:
         """The batch that is being collected, for rows of a commit that belong to no run."""
-        return self._batch
-
-    async def drained(self) -> None:
-        """Wait until everything applied so far is durable or refused."""
-        while (self._in_flight or self._split or not self._is_empty()) and not self.committer.is_shut:
-            reply: Reply = asyncio.get_running_loop().create_future()
-            self._idle.append(reply)
-            self._schedule()
-            await reply
-
-    async def caught_up(self) -> None:
-        """Wait until everything applied before this call is durable or refused, but not for later events."""
-        target = self._begun + (not self._is_empty())
-        while self._over < target and not self.committer.is_shut:
-            reply: Reply = asyncio.get_running_loop().create_future()
-            self._followers.append(reply)
-            self._schedule()
-            await reply
-
-    def _commit_done(self) -> None:
-        self._over = self._begun
-        followers, self._followers = self._followers, []
-        for reply in followers:
-            _answer(reply, None)
+        return self.commits.batch
 
     def _change(self, resident: ResidentRun, at: Millis) -> None:
         run = resident.run
@@ -397,64 +342,24 @@ class Door:
         finished_at = run.at if is_over else None
         wake_at = wake_at_of(run) if parked and not is_over else None
         if is_over and run.destinations:
-            self._batch.callback_deliveries += callback_deliveries_of(run)
+            self.commits.batch.callback_deliveries += callback_deliveries_of(run)
         if is_over and self.ends is not None:
-            self._batch.firings += self.ends(resident)
+            self.commits.batch.firings += self.ends(resident)
         if is_over and resident.schedule is not None and run.status != "cancelled":
-            self._batch.schedule_ends.append(schedule_end(resident, resident.schedule))
-        self._batch.changes[run.no] = RunChange(
+            self.commits.batch.schedule_ends.append(schedule_end(resident, resident.schedule))
+        self.commits.batch.changes[run.no] = RunChange(
             run.status, not parked, run.epoch, wake_at, needs, finished_at
         )
         resident.status, resident.owned = run.status, not parked
 
     def _snapshot(self, resident: ResidentRun) -> None:
         parts = encode_parts(resident.run)
-        self._batch.snapshots.extend((resident.run.no, part, resident.run.seq, body) for part, body in parts)
+        self.commits.batch.snapshots.extend(
+            (resident.run.no, part, resident.run.seq, body) for part, body in parts
+        )
         resident.journal_bytes, resident.snapshot_at = 0, max(resident_run.SNAPSHOT_BYTES, len(parts[0][1]))
 
-    # ------------------------------------------------------------------------------------------------- commits
-
-    def _schedule(self) -> None:
-        if not self._scheduled:
-            self._scheduled = True
-            asyncio.get_running_loop().call_soon(self._flush)
-
-    def _is_empty(self) -> bool:
-        return not self._entries and not self._batch.is_due
-
-    def _flush(self) -> None:
-        self._scheduled = False
-        if self._in_flight or self.committer.is_shut or self._is_empty():
-            return
-        batch, entries = self._batch, self._entries
-        self._batch, self._entries = Batch(), []
-        self._begun += 1
-        self._submit(batch, entries)
-
-    def _submit(self, batch: Batch, entries: list[Entry]) -> None:
-        self._submitted = perf_counter()
-        self._in_flight = True
-        self.committer.submit(batch, lambda error: self._done(batch, entries, error))
-
-    def _done(self, batch: Batch, entries: list[Entry], error: BaseException | None) -> None:
-        self._in_flight = False
-        if error is not None:
-            return self._failed(batch, entries, error)
-        if self.watchers:
-            self._notify_watchers(batch, entries)
-        has_rest = batch.has_rest
-        if has_rest:
-            self.handler.jobs_are_put(batch)
-        self._durable(entries)
-        if has_rest:
-            self._apply_verdicts(batch)
-        self._commit_done()
-        if self.is_stalled:  # by a commit of another part, while this one was in progress
-            self._drop(Batch(), [], StoreUnavailable("the database cannot be written now; try again"))
-        elif not self._is_empty():
-            self._schedule()
-        elif not self._split:
-            self._notify_idle()
+    # ---------------------------------------------------------------------------------------- after the commit
 
     def _apply_verdicts(self, batch: Batch) -> None:
         """Apply the verdict about a concurrency key to the steps that asked for it. The store has already made
@@ -478,37 +383,51 @@ class Door:
         """Another node may drive the run that a key has passed to."""
         event = KeyGranted(path) if output is None else KeyAnswered(path, msgspec.Raw(output))
         mail = NewMail(no, uuid.uuid4().hex, self.clock.now(), encode_event(event))
-        self._batch.posted_mail.append(mail)
-        self._schedule()
+        self.commits.batch.posted_mail.append(mail)
+        self.commits.schedule()
 
     def _note_artefacts(self, resident: ResidentRun, text: bytes) -> None:
         """Keep the files that a run received from another run of its tenant from being deleted."""
         for sha256 in named_in(text):
             if self.handler.has_artefact(resident.run.tenant, sha256):
-                self._batch.artefacts.append((resident.run.no, sha256, 0, self.clock.now()))
+                self.commits.batch.artefacts.append((resident.run.no, sha256, 0, self.clock.now()))
 
-    def _notify_idle(self) -> None:
-        idle, self._idle = self._idle, []
-        for reply in idle:
-            _answer(reply, None)
+    @property
+    def has_more(self) -> bool:
+        """Whether a split decision goes on, or an outcome that was held is applied, without a new input."""
+        return bool(self._split or self._held)
 
-    def _durable(self, entries: list[Entry]) -> None:
+    def was_set_aside(self, no: RunNo) -> None:
+        self.handler.set_aside(no)
+
+    def committed(self, batch: Batch, entries: list[Entry]) -> None:
+        """Act on what has become durable: carry out the decisions, answer the callers, apply verdicts about keys."""
+        has_rest = batch.has_rest
+        if has_rest:
+            self.handler.jobs_are_put(batch)
+        self._carry_out_all(entries)
+        if has_rest:
+            self._apply_verdicts(batch)
+
+    def _carry_out_all(self, entries: list[Entry]) -> None:
         """Carry out the decisions, then answer the callers."""
         handler = self.handler
         start_attempt = handler.start_attempt
+        if starts := [
+            (entry[0].run.no, entry[1].start, 1) for entry in entries if type(entry[1]) is PlainRow
+        ]:
+            handler.start_attempts(starts)  # a plain row changes nothing else
+            entries = [entry for entry in entries if type(entry[1]) is not PlainRow]
         moved: dict[RunNo, ResidentRun] = {}
         for resident, event, decisions, reply in entries:
             try:
-                if type(event) is PlainRow:  # it changes nothing else
-                    start_attempt(resident, event.start, 1)
-                    continue
                 for decision in decisions:
                     if type(decision) is StartAttempt:
                         start_attempt(resident, decision.path, decision.attempt)
                     elif type(decision) in _CARRIED_OUT:
                         self._carry_out(resident, decision)
             except Exception as error:  # the rest of the batch is not affected
-                self._quarantine(resident, error, reply)
+                self.commits.quarantine(resident, error, reply)
             run = resident.run
             if resident.owned:
                 if run.timers or run.has_suspects or type(event) is Adopted:
@@ -516,21 +435,13 @@ class Door:
             elif not run.over:
                 self._park(resident)
             if reply is not None:
-                _answer(reply, None)
+                answer(reply, None)
         if self._split and not self._continues:
             self._continues = True
             self._continue_after(TURNS_BETWEEN)
         # once per run and batch, because examining all timers of a run is expensive
         for resident in moved.values():
             handler.committed(resident)
-
-    def _notify_watchers(self, batch: Batch, entries: list[Entry]) -> None:
-        seconds = perf_counter() - self._submitted
-        for watcher in self.watchers:
-            try:
-                watcher(batch, entries, seconds)
-            except Exception:  # a failing watcher must not prevent the work
-                log.exception("a watcher failed")
 
     def _carry_out(self, resident: ResidentRun, decision: Decision) -> None:
         match decision:
@@ -565,177 +476,18 @@ class Door:
         self._continues = bool(self._split)
         if self._continues:
             self._continue_after(TURNS_BETWEEN)
-        elif not self._in_flight and self._is_empty():
-            self._notify_idle()
+        elif not self.commits.in_flight and self.commits.is_empty:
+            self.commits.notify_idle()
 
     def _park(self, resident: ResidentRun) -> None:
         """Evict a run that its last row released, unless a new event has been applied since."""
-        if self.residents.get(resident.run.no) is resident and resident.run.no not in self._batch.changes:
+        if (
+            self.residents.get(resident.run.no) is resident
+            and resident.run.no not in self.commits.batch.changes
+        ):
             del self.residents[resident.run.no]
             self.handler.parked(resident, wake_at_of(resident.run))
-
-    # ------------------------------------------------------------------------------------------ when it goes wrong
-
-    def _failed(self, batch: Batch, entries: list[Entry], error: BaseException) -> None:
-        if isinstance(error, Fenced):
-            return self._fenced(batch, entries, error)
-        if isinstance(error, NodeIsOver | SystemExit):
-            return self._reject_all(entries, error)
-        if isinstance(error, StoreUnavailable):
-            return self._drop(batch, entries, error)
-        log.error(
-            "a batch of %d rows was refused; trying its runs one by one", len(batch.rows), exc_info=error
-        )
-        self._one_by_one(batch, entries)
-
-    def _fenced(self, batch: Batch, entries: list[Entry], error: Fenced) -> None:
-        """Another process has written these runs or fires first: drop them, and send the rest of the batch again."""
-        lost = set(error.runs)
-        self._lose(lost, entries, error)
-        rest = batch.without(lost)
-        if error.firings:
-            gone = set(map(id, error.firings))
-            rest.firings = [one for one in rest.firings if id(one) not in gone]
-        self._submit(rest, [entry for entry in entries if _no(entry) not in lost])
-
-    def _lose(self, runs: set[RunNo], entries: list[Entry], error: Fenced) -> None:
-        for no in runs:
-            self.residents.pop(no, None)
-        self._forget_pending(runs, error)
-        unstarted = {firing.no for firing in error.firings}
-        for resident, _, _, reply in entries:
-            if resident.run.no in unstarted:
-                _answer(reply, FiringLost("the schedule has already decided this occurrence"))
-            elif resident.run.no in runs:
-                _answer(reply, NodeIsOver("another node owns this run now"))
-
-    def _one_by_one(self, batch: Batch, entries: list[Entry]) -> None:
-        """Commit each run separately, so that a run that cannot be written affects only itself."""
-        parts: dict[RunNo, list[Entry]] = {}
-        for entry in entries:
-            parts.setdefault(_no(entry), []).append(entry)
-        runs = list(parts)
-
-        def send(index: int) -> None:
-            if index == len(runs):
-                return self._done(Batch(), [], None)
-            no = runs[index]
-            part, sending = parts[no], batch.only({no})
-            self._submitted, self._in_flight = perf_counter(), True
-            self.committer.submit(sending, lambda error: sent(index, part, sending, error))
-
-        def sent(index: int, part: list[Entry], sending: Batch, error: BaseException | None) -> None:
-            if error is None:
-                self._notify_watchers(sending, part)
-                self.handler.jobs_are_put(sending)
-                self._durable(part)
-                self._apply_verdicts(sending)
-            elif isinstance(error, StoreUnavailable | NodeIsOver | SystemExit):
-                unsent = set(runs[index:])
-                rest = [entry for entry in entries if _no(entry) in unsent]
-                return self._done(batch.only(unsent), rest, error)
-            elif isinstance(error, Fenced):
-                self._lose(set(error.runs), part, error)
-            else:
-                self._quarantine(part[0][0], error, None)
-                for *_, reply in part:
-                    _answer(reply, StoreUnavailable(f"the run was set aside: {error}"))
-            # a commit on the loop completes at once: a loop instead of recursion
-            asyncio.get_running_loop().call_soon(send, index + 1)
-
-        send(0)
-
-    def _quarantine(self, resident: ResidentRun, error: BaseException, reply: Reply | None) -> None:
-        """A bug in Holdfast quarantines the run in which it happened, and no other run."""
-        no = resident.run.no
-        log.error("run %s is set aside because of a bug in Holdfast", resident.run.id, exc_info=error)
-        self.residents.pop(no, None)
-        self.set_aside(no, error)
-        self._forget_pending({no}, error)
-        _answer(reply, HoldfastError(f"run {resident.run.id} was set aside: {error!r}"))
-
-    def set_aside(self, no: RunNo, error: BaseException) -> None:
-        retry = "it is retried when the server is restarted, or by a newer release"
-        self.quarantined[no] = SetAside(f"this is a bug in Holdfast: {error!r:.500}", retry)
-        self.handler.set_aside(no)
-
-    def _forget_pending(self, runs: set[RunNo], error: BaseException) -> None:
-        for resident, _, _, reply in self._entries:
-            if resident.run.no in runs:
-                _answer(reply, StoreUnavailable(str(error)))
-        self._entries = [entry for entry in self._entries if _no(entry) not in runs]
-        self._batch = self._batch.without(runs)
-
-    def stalled(self, error: BaseException) -> None:
-        """A commit of another part failed: do not send what is collected here either."""
-        if not self._in_flight:
-            self._drop(Batch(), [], error)
-
-    def _drop(self, batch: Batch, entries: list[Entry], error: BaseException) -> None:
-        """Drop state that did not become durable, and keep its inputs until commits work again."""
-        rows = [*batch.rows, *self._batch.rows]
-        for entry, row in zip([*entries, *self._entries], rows, strict=True):
-            no = _no(entry)
-            self.away.add(no)
-            self.residents.pop(no, None)
-            self._turn_away(no, read_back(entry, row)[0], entry[3], error)
-        stored = [*batch.artefacts, *self._batch.artefacts]  # their outcomes are applied again
-        self._batch, self._entries = Batch(), []
-        self._batch.artefacts = stored
-        self._commit_done()
-        self._notify_idle()
-
-    def _turn_away(
-        self, no: RunNo, event: Event, reply: Reply | None, error: BaseException | None = None
-    ) -> None:
-        """Callers of the API get an error at once. Outcomes of attempts are kept, because they are not sent again."""
-        if reply is not None:
-            why = error or (
-                NodeIsOver("this process no longer owns the database")
-                if self.is_over
-                else StoreUnavailable("the database is unavailable")
-            )
-            _answer(reply, why)
-        elif isinstance(event, _KEPT):
-            # timers are not kept: they are armed again from the rows of the run
-            self.again.append((no, event))
-
-    def restored(self) -> None:
-        log.warning("the database can be written again; %d runs continue", len(self.away))
-        self._process.restored()
-
-    def over(self, error: BaseException) -> None:
-        """This process may not write any more: fail all callers and change nothing."""
-        self._reject_all(self._entries, error)
-        self._batch, self._entries = Batch(), []
-        self.residents.clear()
-        self._process.over(error)
-
-    def _reject_all(self, entries: list[Entry], error: BaseException) -> None:
-        for *_, reply in entries:
-            _answer(reply, error if isinstance(error, Exception) else NodeIsOver(str(error)))
-        self._commit_done()
-        self._notify_idle()
 
 
 def _doing(event: Event) -> str:
     return f"{KINDS[type(event)]} {getattr(event, 'path', '')}".rstrip()
-
-
-def read_back(entry: Entry, row: JournalRow) -> tuple[Event, list[Decision]]:
-    """Return the event and the decisions of an entry, from the entry or from its row."""
-    _, event, decisions, _ = entry
-    return decode_row(row[5]) if isinstance(event, PlainRow) else (event, decisions)
-
-
-def _no(entry: Entry) -> RunNo:
-    return entry[0].run.no
-
-
-def _answer(reply: Reply | None, error: BaseException | None) -> None:
-    if reply is None or reply.done():
-        return
-    if error is None:
-        reply.set_result(None)
-    else:
-        reply.set_exception(error)

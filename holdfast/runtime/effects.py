@@ -49,6 +49,7 @@ class Effects:
         self._keeper = keeper
         # Called for every step, so it is a plain reference without a method in between.
         self.start_attempt, self.stop_attempt = dispatch.start, dispatch.stop
+        self.start_attempts = dispatch.start_all
         self.put_jobs, self.jobs_are_put = dispatch.jobs.put, dispatch.jobs.are_put
         self.committed = alarms.arm
 
@@ -75,6 +76,8 @@ class Effects:
 
     def parked(self, resident: ResidentRun, wake_at: Millis | None) -> None:
         self._residents.evicted(resident)
+        if resident.run.seq >= LONG_ROWS:
+            self._keeper.parked(resident.run.no, resident.run.seq)
         self._alarms.evicted(resident, wake_at)
         self._dispatch.slot_is_free()
 

@@ -10,6 +10,7 @@ import contextlib
 import logging
 import os
 import shutil
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
@@ -114,6 +115,8 @@ class Engine:
         self.services = parts.services
         self._fatal_runs, self._options = parts.fatal_runs, parts.options
         self._restoring: set[asyncio.Task[None]] = set()
+        self.taken_over: Exception | None = None  # why this engine can write nothing more
+        self._tell_over: Callable[[], None] = lambda: None
         self.door.connect(parts.effects, self)
 
     @property
@@ -210,4 +213,13 @@ class Engine:
             self.abandon()
             log.critical("%s", error)
             os._exit(70)
-        self.abandon(error if isinstance(error, Exception) else NodeIsOver(str(error)))
+        self.taken_over = error if isinstance(error, Exception) else NodeIsOver(str(error))
+        log.error("%s", error)
+        self.abandon(self.taken_over)
+        self._tell_over()
+
+    def when_over(self, call: Callable[[], None]) -> None:
+        """To be called once this engine can write nothing more."""
+        self._tell_over = call
+        if self.taken_over is not None:
+            call()

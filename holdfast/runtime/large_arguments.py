@@ -48,7 +48,7 @@ class LargeArguments:
                 call.set_result(None)
 
     def has_room(self) -> bool:
-        """Is there room for the first start that waits?"""
+        """Return whether there is room for the first waiting start."""
         if not self.waiting:
             self._sizes.clear()  # those that were stopped while they waited
             return False

@@ -12,7 +12,7 @@ import msgspec
 
 from holdfast.engine.effects import KeyWork, WaitWork
 from holdfast.engine.state import LACKS, Run, Step
-from holdfast.plan.graph import Call, Plan
+from holdfast.plan.graph import Call, Plan, Way
 from holdfast.store.records import KeyEnd, KeyName, WaitOpened
 from holdfast.store.schedule_records import ScheduleEnd
 from holdfast.values import Millis, Status
@@ -33,6 +33,7 @@ class ResidentRun:
         "is_settled",
         "journal_bytes",
         "lacks",
+        "open_call",
         "owned",
         "plan",
         "run",
@@ -54,6 +55,8 @@ class ResidentRun:
         self.lacks = False  # a step was given back because its tool, or a worker for it, is not there
         # the row says that this process owns the run and that it is running, so it needs no update
         self.is_settled = False
+        # what led to its only open call, if its last row was a plain one; nothing needs to be looked at again then
+        self.open_call: Way | None = None
         self.is_elsewhere = False  # a copy to read: another node drives the run, and events for it are mail
         self.journal_bytes = 0
         # bytes of journal since the last snapshot after which the next one is written
@@ -63,6 +66,12 @@ class ResidentRun:
     def bytes(self) -> int:
         """Roughly how many bytes must be read to load it."""
         return self.journal_bytes + self.run.kept_bytes + (self.run.shelf.bytes if self.run.signals else 0)
+
+
+def has_answer(resident: ResidentRun | None, path: str) -> bool:
+    """Whether the callback of an attempt arrived before the attempt returned `pending`."""
+    step = None if resident is None else resident.run.steps.get(path)
+    return step is not None and step.parked is not None and step.target is None
 
 
 def wait_opened(run: Run, work: WaitWork) -> WaitOpened:

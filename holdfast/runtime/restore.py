@@ -81,7 +81,8 @@ class Restore(Service):
                 self._door.again.append((no, AttemptReleased(path, step.attempt, "stopping")))
 
     def _offer_again(self) -> None:
-        again, self._door.again = self._door.again, []
+        again = self._door.again.copy()
+        self._door.again.clear()
         for no, event in again:
             resident = self._door.residents.get(no)
             if resident is None or isinstance(event, Adopted):

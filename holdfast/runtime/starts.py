@@ -18,13 +18,14 @@ from holdfast import limits
 from holdfast.deliveries.destinations import destinations
 from holdfast.engine.events import Destination, RunStarted, TriggeredBy
 from holdfast.engine.state import Run
-from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOpen
+from holdfast.errors import InvalidInputs, LimitExceeded, NotFound, RunIsOpen, StoreUnavailable
 from holdfast.nearest import did_you_mean
 from holdfast.plan.compile import Resolved
 from holdfast.plan.graph import Plan
 from holdfast.runtime.apart import in_turns
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import ANY_TIME, Ahead, Door
+from holdfast.runtime.door import ANY_TIME, Door
+from holdfast.runtime.entries import Ahead
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.idempotency import Requests, Started, checked_request_id, digest_of
 from holdfast.runtime.plans import Plans, Ready
@@ -200,6 +201,8 @@ class Starts:
         for order in orders:
             ready = await self.ready(order.tenant, order.definition)
             checked.append((order, ready, await _checked(ready.inputs, order.inputs)))
+        if self._door.committer.is_shut:  # each start would be refused, with an error that nothing asks for
+            raise StoreUnavailable("the database is unavailable")
         entered: list[Entered] = []
         ahead = self._door.ahead(lambda: entered.extend(self._put(*one, None, at) for one in checked))
         return PreparedStarts(ahead, entered)

@@ -37,7 +37,7 @@ class Timers:
         self._in_store: Millis | None = None
         self._handle: asyncio.TimerHandle | None = None
         self._until = Millis(0)  # the time for which the handle is set
-        self._is_closed = False
+        self._is_closed = self._is_watching = False
         self.sleep_seconds_max = math.inf if manual_clock else SLEEP_SECONDS_MAX
         self._last_stretch_seconds = 0.0 if manual_clock else LAST_STRETCH_SECONDS
 
@@ -75,6 +75,12 @@ class Timers:
         elif at is None and self._next() is None:
             self._awake_at = None  # a jump until the next deadline concerns nothing
 
+    def watch(self, is_watching: bool) -> None:
+        """Whether to read the clock each second although no deadline is known: what is due is being looked for, and that can take
+        long. A jump is otherwise noticed afterwards, and the time until then taken for a part of it."""
+        self._is_watching = is_watching
+        self._sleep()
+
     def read_clock(self) -> None:
         """This process has set the clock, so a timer may be due sooner."""
         self._sleep()
@@ -107,10 +113,11 @@ class Timers:
         if self._handle is not None:
             self._handle.cancel()
             self._handle = None
-        at = self._next()
+        now, at = self._clock.now(), self._next()
+        if at is None and self._is_watching and self.sleep_seconds_max < math.inf:
+            at = Millis(now + int(self.sleep_seconds_max * 1000))
         if at is not None and not self._is_closed:
             self._until = at
-            now = self._clock.now()
             if self._awake_at is None:
                 self._awake_at = now
                 ahead = self._ahead_of_monotonic(now)

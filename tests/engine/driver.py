@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.engine.codec import blob_of, decode_row, encode_plain, encode_row, with_output
+from holdfast.engine.codec import blob_of, decode_row, encode_row, with_output
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import (
     ArmTimer,
@@ -47,8 +47,9 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
+from holdfast.engine.plain import is_straight, pass_on
 from holdfast.engine.state import Run, Step, timer_key
-from holdfast.engine.step import next_inputs, start_next, step
+from holdfast.engine.step import step
 from holdfast.plan.compile import Resolved, compile_definition, names_used
 from holdfast.plan.graph import Plan
 from holdfast.plan.resolve import resolved
@@ -67,14 +68,10 @@ def plain_row(plan: Plan, run: Run, event: Event, at: Millis, epoch: int) -> tup
     way = plan.root.plain.get(event.path) if isinstance(event, StepSucceeded) else None
     if way is None or not isinstance(event, StepSucceeded) or event.attempt != 1 or event.worker:
         return None
-    inputs = next_inputs(plan, run, way, event.path, 1, event.output, at, epoch)
-    if inputs is None:
+    if way.call is None or not is_straight(run, event.path, epoch):
         return None
-    body = encode_plain(way, event.path, bytes(event.output), event.ran_ms, inputs)
-    if body is None:
-        return None
-    start_next(run, way, event.path, event.output, inputs, at)
-    return body, run
+    body = pass_on(plan, run, way, event.path, bytes(event.output), event.ran_ms, at)
+    return None if body is None else (body, run)
 
 
 class Case:

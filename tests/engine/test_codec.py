@@ -17,13 +17,11 @@ from holdfast.engine.codec import (
     decode_parts,
     decode_row,
     encode_parts,
-    encode_plain,
     encode_row,
 )
 from holdfast.engine.decisions import Decision
 from holdfast.engine.events import Event
 from holdfast.engine.state import Run
-from holdfast.plan.graph import Way
 from holdfast.values import Error, Millis, encode, sha256
 from tests.engine.driver import Case, state_of
 
@@ -286,17 +284,3 @@ def test_a_snapshot_holds_a_value_that_looks_like_a_reference_as_what_it_is() ->
     kept = rebuilt(encode_parts(case.run)).frames[""].outputs["a"]
     reference = blob_of(kept)
     assert reference is None or reference == sha256(b'{"$blob":"mine"}')
-
-
-@pytest.mark.parametrize("name", ["b", 'a "quoted" \\ name', "é\U0001f600\n"])
-@pytest.mark.parametrize(("output", "ran_ms"), [(b"17", 0), ('{"text":"é"}'.encode(), 1_234)])
-def test_a_plain_row_is_the_row_of_its_event_and_its_decision(name: str, output: bytes, ran_ms: int) -> None:
-    event = facts.StepSucceeded(name, 1, msgspec.Raw(output), ran_ms)
-    start = orders.StartAttempt(f"{name} 2", 1, RAW, 2)
-    body = encode_plain(Way(start.path, keep=2), name, output, ran_ms, bytes(RAW))
-    assert body == encode_row(event, [start])[0]
-
-
-@pytest.mark.parametrize("output", [b'{"$blob":1}', b'"%b"' % (b"x" * INLINE_BYTES_MAX)])
-def test_a_value_that_may_be_stored_elsewhere_makes_no_plain_row(output: bytes) -> None:
-    assert encode_plain(Way("b"), "a", output, 0, b"{}") is None

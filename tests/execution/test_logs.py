@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import functools
 import inspect
 import io
@@ -65,6 +66,31 @@ async def test_what_an_async_tool_that_never_waits_logs_is_stored(engine: TestEn
     engine.tool(speak)
     await engine.run(one("speak"))
     assert await said(engine) == [("info", "from logging")]
+
+
+@dataclasses.dataclass
+class Named:
+    name: str
+
+    def __post_init__(self) -> None:
+        users.info("made %s", self.name)
+
+
+async def test_what_is_logged_while_arguments_are_made_is_in_no_log_of_another_run(
+    engine: TestEngine,
+) -> None:
+    @tool
+    async def greet(who: Named) -> None:
+        users.info("greets %s", who.name)
+
+    engine.tool(greet)
+    greeting = one("greet", args={"who": {"name": "{{inputs.name}}"}})
+    hf = await engine.open()
+    runs = await asyncio.gather(*[hf.start(greeting, {"name": name}) for name in "abcdefgh"])
+    await asyncio.gather(*[run.result() for run in runs])
+    await engine.advance(seconds=2)
+    seen = [[line.text for line in await lines(engine, no)] for no in range(1, 9)]
+    assert sorted(map(str, seen)) == [f"['greets {name}']" for name in "abcdefgh"]
 
 
 async def test_what_a_tool_and_its_tasks_log_after_waiting_is_stored(engine: TestEngine) -> None:

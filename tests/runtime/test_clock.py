@@ -17,7 +17,7 @@ from holdfast import tool
 from holdfast.engine.decisions import ArmTimer, Poll
 from holdfast.engine.events import TimerFired
 from holdfast.runtime.delays import COUNTED
-from holdfast.runtime.door import Entry
+from holdfast.runtime.entries import Entry
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.batch import Batch
 from holdfast.waits import polling

@@ -11,15 +11,20 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.runtime.collector import THRESHOLD, tune
+from holdfast.runtime.collector import HAS_FROZEN, THRESHOLD, tune
 
 
 @pytest.fixture(autouse=True)
 def _restored() -> Iterator[None]:
-    before = gc.get_threshold()
-    yield
+    """Each test finds a process in which nothing was excluded."""
+    before, had_frozen = gc.get_threshold(), HAS_FROZEN.is_set()
+    HAS_FROZEN.clear()
     gc.unfreeze()
+    yield
+    gc.freeze()
     gc.set_threshold(*before)
+    if had_frozen:
+        HAS_FROZEN.set()
 
 
 def test_what_this_interpreter_begins_with_is_raised() -> None:
@@ -61,7 +66,6 @@ async def test_an_embedded_engine_tunes_the_collector_if_it_is_asked_to(tmp_path
 
 @pytest.mark.anyio
 async def test_a_second_engine_does_not_keep_what_the_first_left(tmp_path: Path) -> None:
-    gc.unfreeze()
     async with Holdfast(str(tmp_path / "h.db"), tune_gc=True):
         frozen = gc.get_freeze_count()
     async with Holdfast(str(tmp_path / "h.db"), tune_gc=True):

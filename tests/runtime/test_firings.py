@@ -11,7 +11,7 @@ import pytest
 from holdfast import tool
 from holdfast.api.services import Services
 from holdfast.engine.events import TriggeredBy
-from holdfast.runtime.door import FiringLost
+from holdfast.runtime.commits import FiringLost
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.starts import Begun, StartRun
 from holdfast.store.records import NewRun

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -21,6 +22,8 @@ from holdfast.runtime.options import Options
 from holdfast.runtime.starts import StartRun
 from holdfast.spec.schedule import schedule_from_data
 from holdfast.store.postgres.store import PostgresStore
+from holdfast.triggers import files, sources
+from holdfast.triggers.definitions import Declared
 from holdfast.values import DEFAULT_TENANT as TENANT
 from tests.postgres import Server
 
@@ -115,10 +118,122 @@ async def test_a_schedule_made_at_one_node_starts_a_run_when_a_run_of_another_en
             await asyncio.sleep(0.01)
 
 
+listening: list[str | None] = []  # the position with which each start of the source began
+events: asyncio.Queue[str]
+
+
+async def listened(position: str | None) -> AsyncIterator[tuple[str, object]]:
+    listening.append(position)
+    while True:
+        yield await events.get(), {}
+
+
+async def test_one_node_at_a_time_listens_to_a_source_and_another_goes_on_when_it_leaves(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    global events
+    events = asyncio.Queue()
+    listening.clear()
+    monkeypatch.setattr(sources, "ELSEWHERE_SECS", 0.01)
+    taken = _asked(monkeypatch)
+    trigger = {"kind": "source", "source": f"{__name__}:listened"}
+    async with engine_on(f"{database}&node=b") as b:
+        async with engine_on(f"{database}&node=a") as a:
+            await a.commands.publish(TENANT, flow(1))
+            await a.schedules.put(
+                TENANT, schedule_from_data({"id": "s", "workflow": "w", "trigger": trigger})
+            )
+            await until(lambda: taken["a"] and taken["b"] > 3)
+            events.put_nowait("one")
+            await _fired(b, "one")
+            assert listening == [None]
+        events.put_nowait("two")
+        await _fired(b, "two")
+    assert listening == [None, "one"]
+
+
+async def test_one_node_at_a_time_reads_a_folder_and_another_goes_on_when_it_leaves(
+    database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(files, "ELSEWHERE_SECS", 0.01)
+    looks = Counter[str]()
+    right = files.Watching._report
+
+    async def report(watching: Any, *args: Any) -> bool:
+        looks[watching._duty._store.node] += 1
+        return await right(watching, *args)
+
+    monkeypatch.setattr(files.Watching, "_report", report)
+    asked = _asked(monkeypatch)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "one").touch()
+    trigger = {"kind": "file", "path": str(tmp_path / "in"), "pattern": "*", "stable_secs": 0}
+    stacks = {name: AsyncExitStack() for name in "ab"}
+    async with stacks["a"], stacks["b"]:
+        nodes = {
+            name: await stack.enter_async_context(engine_on(f"{database}&node={name}"))
+            for name, stack in stacks.items()
+        }
+        await nodes["a"].commands.publish(TENANT, flow(1))
+        await nodes["a"].schedules.put(
+            TENANT, schedule_from_data({"id": "s", "workflow": "w", "trigger": trigger})
+        )
+        await until(lambda: asked["a"] and asked["b"])
+        await _fired(nodes["a"], "one")
+        (first,) = looks
+        await stacks[first].aclose()
+        (other,) = set(nodes) - {first}
+        (tmp_path / "in" / "two").touch()
+        await _fired(nodes[other], "two")
+        assert looks[other]
+
+
+def _asked(monkeypatch: pytest.MonkeyPatch) -> Counter[str]:
+    """How often each node has asked for a duty."""
+    asked = Counter[str]()
+    right = PostgresStore.take_duty
+
+    async def take_duty(store: PostgresStore, what: str, seconds: float) -> bool:
+        asked[store.node] += what != "upkeep"
+        return await right(store, what, seconds)
+
+    monkeypatch.setattr(PostgresStore, "take_duty", take_duty)
+    return asked
+
+
+async def test_a_schedule_of_each_node_for_itself_fires_at_every_node_that_was_given_it(
+    two: tuple[Engine, Engine],
+) -> None:
+    data = {"workflow": "w", "trigger": {"kind": "interval", "every": "200ms"}, "locking": "node_local"}
+    asked, in_file = (schedule_from_data({"id": name, **data}) for name in ("asked", "in_file"))
+    await two[0].commands.publish(TENANT, flow(1))
+    for engine in two:
+        await engine.schedules.put(TENANT, asked)
+        await engine.schedules.swap(TENANT, "file", "s.yaml", [Declared(in_file)])
+    for name in ("asked", "in_file"):
+        async with asyncio.timeout(SECONDS):
+            while set(await two[0].store.ledger_slots(TENANT, name, 9)) != {"a", "b"}:
+                await asyncio.sleep(0.01)
+
+
+async def _fired(engine: Engine, occurrence: str) -> None:
+    async with asyncio.timeout(SECONDS):
+        while not any(
+            row.outcome == "fired" and occurrence in row.occurrence
+            for row in await engine.store.ledger(TENANT, "s", None, 9)
+        ):
+            await asyncio.sleep(0.01)
+
+
 async def test_three_idle_nodes_make_fewer_than_five_statements_a_second(
     database: str, postgres_server: Server
 ) -> None:
-    """By the clock of the server. A busy machine makes them look less often, never more often."""
+    """By the clock of the server. A busy machine makes them look less often, never more often. 5,000 runs wait."""
+    await postgres_server.execute(
+        "INSERT INTO run (no, tenant, id, version, status, wake_at, created_at) SELECT n, 'default', n, 'v', 'waiting', NULL, 0 "
+        "FROM generate_series(1, 5000) n",
+        database,
+    )
     async with AsyncExitStack() as nodes:
         for name in "abc":
             await nodes.enter_async_context(engine_on(f"{database}&node={name}"))

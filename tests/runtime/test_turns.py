@@ -31,6 +31,9 @@ steps:
 """
 
 
+QUIET = "{name: quiet, steps: [{id: t, kind: timer, delay_ms: 60000}]}"
+
+
 async def with_turns(work: Awaitable[T]) -> tuple[T, int]:
     """What comes of some work, and how often other tasks had their turn meanwhile."""
     turns = 0
@@ -152,3 +155,34 @@ def test_many_inputs_are_checked_against_a_schema_while_other_tasks_have_their_t
     filled, turns = asyncio.run(with_turns(_checked(declared, inputs)))
     assert filled == inputs
     assert turns > 0
+
+
+@by_hand
+async def test_starts_that_arrive_one_turn_after_another_share_a_commit(tmp_path: Path) -> None:
+    commits: list[int] = []
+    async with opened(tmp_path, [], clock()) as engine:
+        engine.door.watchers.append(lambda batch, entries, seconds: commits.append(len(batch.new_runs)))
+
+        async def start(after: int) -> None:
+            for _ in range(after):
+                await asyncio.sleep(0)
+            await engine.begin(QUIET)
+
+        # the first five at once, then three in each turn
+        await asyncio.gather(*[start(max(0, (number - 2) // 3)) for number in range(20)])
+    assert max(commits) == 20
+
+
+@by_hand
+async def test_a_start_that_arrives_alone_waits_for_no_other(tmp_path: Path) -> None:
+    commits: list[int] = []
+    async with opened(tmp_path, [], clock()) as engine:
+        engine.door.watchers.append(lambda batch, entries, seconds: commits.append(len(batch.new_runs)))
+
+        async def start(after: int) -> None:
+            for _ in range(after):
+                await asyncio.sleep(0)
+            await engine.begin(QUIET)
+
+        await asyncio.gather(start(0), start(5))
+    assert max(commits) == 1

@@ -72,6 +72,20 @@ def test_however_late_something_is_due_the_wall_clock_is_looked_at_within_a_seco
     asyncio.run(main())
 
 
+def test_while_what_is_due_is_looked_for_the_wall_clock_is_read_within_a_second() -> None:
+    async def main() -> None:
+        watched = Watched()
+        watched.timers.watch(True)
+        for _ in range(3):
+            slept = watched.sleeps_for()
+            assert slept is not None and slept <= SLEEP_SECONDS_MAX
+            watched.wakes_up()
+        watched.timers.watch(False)
+        assert (watched.looks, watched.sleeps_for()) == (0, None)
+
+    asyncio.run(main())
+
+
 def test_what_became_due_while_the_machine_slept_is_woken_by_the_next_look() -> None:
     async def main() -> None:
         watched = Watched()

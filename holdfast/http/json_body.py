@@ -16,7 +16,7 @@ import msgspec
 from holdfast.errors import InvalidRequest, Problem
 from holdfast.http.validation import invalid
 from holdfast.jsontext import count_members
-from holdfast.runtime.apart import LARGE_BYTES, apart
+from holdfast.runtime.apart import LARGE_BYTES, apart, yield_after
 from holdfast.values import JSON_DEPTH_MAX, decode, is_too_deep, written
 
 Members = dict[str, msgspec.Raw]  # of an object: each value as compact JSON text
@@ -57,6 +57,7 @@ async def read_large_members(raw: bytes) -> Members:
     for key, size in sizes:
         members[key] = msgspec.Raw(made[at : at + size])
         at += size
+    await yield_after(made)
     return members
 
 

@@ -108,6 +108,8 @@ class _Words:
             "responses": self._responses(route),
         }
         if route.body is not None:
+            if route.fault is not None and (name := self.name_of(route.body)):
+                self._components[name] = _with_nulls(self._components[name])
             media = next((one for one in route.media if one != ANY), JSON)
             said["requestBody"] = {
                 "required": not route.body_optional,
@@ -115,8 +117,6 @@ class _Words:
             }
             if route.example is not None:
                 said["requestBody"]["content"][media]["example"] = route.example
-            if route.fault is not None and (name := self.name_of(route.body)):
-                self._components[name] = _with_nulls(self._components[name])
         about = [] if route.scope is None else [f"Scope: `{route.scope}`."]
         # Generators of clients know no body of text, so the document says this in words.
         about += [f"The body may also be text of the type `{one}`." for one in route.media[1:] if one != ANY]
@@ -134,7 +134,7 @@ class _Words:
         whole = self.name_of(kind)
         choices = []
         for field, left_out in either.items():
-            name = f"{whole}By{field.title()}"
+            name = f"{whole}By{field.title().replace('_', '')}"
             self._components[name] = _given(self._components[whole], name, field, left_out)
             choices.append({"$ref": REF.format(name=name)})
         return {"anyOf": choices}
@@ -228,13 +228,12 @@ def _with_nulls(whole: Json) -> Json:
 
 
 def _given(whole: Json, name: str, field: str, left_out: Iterable[str]) -> Json:
-    """The schema of an object with one of the fields that exclude each other; null says nothing."""
+    """The schema of an object with one of the fields of which one is needed; null says nothing, nor does an empty text."""
     fields = dict(whole["properties"])
     value = fields[field]
-    if choices := [one for one in value.get("anyOf", ()) if one != {"type": "null"}]:
+    if found := [one for one in value.get("anyOf", ()) if one != {"type": "null"}]:
+        choices = [{**one, "minLength": 1} if one == {"type": "string"} else one for one in found]
         value = choices[0] if len(choices) == 1 else {"anyOf": choices}
-        if value == {"type": "string"}:
-            value = {**value, "minLength": 1}
     for other in left_out:
         old = fields.pop(other)
         if "anyOf" in old:

@@ -125,11 +125,15 @@ class LargeBodies:
         most = limits.now.large_bodies_max
         self._places = Places(most, max(1, most // 2))
 
+    def is_small(self, request: Request) -> bool:
+        """Whether a request needs no place."""
+        return request.says_at_most(limits.now.body_bytes_max)
+
     @asynccontextmanager
     async def place_of(self, request: Request, tenant: str) -> AsyncGenerator[None]:
         """From before the body of this request is read until the request is answered. A request that must wait is not read meanwhile;
         raises TooManyRequests if it waits too long. One tenant has at most half of the places."""
-        if request.says_at_most(limits.now.body_bytes_max):
+        if self.is_small(request):
             yield
             return
         place = self._places.at(tenant)
@@ -151,7 +155,7 @@ class LargeBodies:
         """Limits bodies that are read before their sender is authenticated: whether a body is signed is only known
         when all of it has arrived. Raises TooManyRequests at once, so that unauthenticated senders do not delay
         others."""
-        if request.says_at_most(limits.now.body_bytes_max):
+        if self.is_small(request):
             yield
             return
         if self._unproved >= limits.now.large_signed_bodies_max:

@@ -11,7 +11,9 @@ from holdfast.http.table import Route
 
 R = TypeVar("R")
 Methods = Mapping[str, R]
+_Shaped = tuple[Methods[R], tuple[str, ...]]  # with the names of its parameters
 NOTHING: Final[Mapping[str, str]] = {}
+ANYTHING: Final = "{}"
 
 
 class Router(Generic[R]):
@@ -24,11 +26,15 @@ class Router(Generic[R]):
             assert route.method not in methods, f"two routes are {route.method} {route.path}"
             methods[route.method] = ready
         self._plain = {path: methods for path, methods in by_path.items() if "{" not in path}
+        # By the number of segments: which of them are parameters, and the routes of which this is true.
+        self._shaped: dict[int, dict[tuple[int, ...], dict[tuple[str, ...], _Shaped[R]]]] = {}
         shaped = [(path.split("/"), methods) for path, methods in by_path.items() if "{" in path]
         shaped.sort(key=lambda entry: [part.startswith("{") for part in entry[0]])
-        self._shaped: dict[int, list[tuple[list[str], Methods[R]]]] = {}
         for parts, methods in shaped:
-            self._shaped.setdefault(len(parts), []).append((parts, methods))
+            places = tuple(at for at, part in enumerate(parts) if part.startswith("{"))
+            shape = tuple(ANYTHING if part.startswith("{") else part for part in parts)
+            names = tuple(parts[at][1:-1] for at in places)
+            self._shaped.setdefault(len(parts), {}).setdefault(places, {})[shape] = methods, names
 
     def find(self, raw_path: bytes) -> tuple[Methods[R], Mapping[str, str]] | None:
         """Return the methods of a path and its parameters. The path is still percent-encoded, because a name may contain %2F."""
@@ -37,22 +43,25 @@ class Router(Generic[R]):
         if plain is not None:
             return plain, NOTHING
         given = path.split("/")
-        candidates = self._shaped.get(len(given))
-        if candidates is None:
+        shaped = self._shaped.get(len(given))
+        if shaped is None:
             return None
-        given = [_unquoted(part) for part in given]
-        for parts, methods in candidates:
-            if all(
-                part == one or (part.startswith("{") and one) for part, one in zip(parts, given, strict=True)
-            ):
-                pairs = zip(parts, given, strict=True)
-                return methods, {part[1:-1]: one for part, one in pairs if part.startswith("{")}
+        if "%" in path:
+            given = [_unquoted(part) for part in given]
+        for places, shapes in shaped.items():
+            shape = given.copy()
+            for at in places:
+                shape[at] = ANYTHING
+            found = shapes.get(tuple(shape))
+            if found is not None:
+                methods, names = found
+                values = [given[at] for at in places]
+                if "" not in values:
+                    return methods, dict(zip(names, values, strict=True))
         return None
 
 
 def _unquoted(part: str) -> str:
-    if "%" not in part:
-        return part
     try:
         return unquote(part, errors="strict")
     except UnicodeDecodeError:

@@ -125,6 +125,7 @@ Ready = Callable[[Serving], Awaitable[None] | None]
 
 async def serve(settings: Settings, *, registry: Registry | None = None, ready: Ready | None = None) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP; then the process ends within `drain_secs_max`, also if the disk does not answer.
+    Raises NodeIsOver once another process has taken over the database.
     `ready` is called once the server accepts requests."""
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     prepare_process()
@@ -136,10 +137,14 @@ async def serve(settings: Settings, *, registry: Registry | None = None, ready: 
     starting = loop.create_task(prepare_connections())
     try:
         async with serving(settings, registry=registry) as server:
+            engine = server.services.engine
+            engine.when_over(stop.set)
             if ready is not None and inspect.isawaitable(waiting := ready(server)):
                 await waiting
             await stop.wait()
             limit = end_within(limits.now.drain_secs_max)
+        if engine.taken_over is not None:
+            raise engine.taken_over
     finally:
         starting.cancel()
         if limit is not None:
@@ -352,7 +357,7 @@ async def _listening(app: Server, listener: socket.socket) -> AsyncIterator[None
         yield
     finally:
         app.leaving.set()
-        server.should_exit = True
+        server.stop()
         await work
         watching.cancel()
 

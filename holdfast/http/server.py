@@ -150,21 +150,37 @@ class Server:
         if isinstance(admitted, ANSWERS):
             return admitted
         _check_key(route, request.headers)
-        await check_path(self._services, principal, route.path, path)
+        if principal.workflows is not None:
+            await check_path(self._services, principal, route.path, path)
         query = None if ready.query is None else ready.query(request.query_string)
         if route.method == "GET":
             return await _done(route, self._ask(request, principal, path, query))
         raw = None if admitted is None else await self._signed(request, _body_max(route), admitted)
+        if self._large_bodies.is_small(request):  # nearly all are, and enter no context
+            return await self._do(ready, request, principal, path, query, raw)
         async with self._large_bodies.place_of(request, principal.tenant):
-            if raw is None:
-                raw = await request.body(_body_max(route))
-            body = await _read(ready, raw, request.headers)
-            if route.method == "POST" and route.replies != "none" and "idempotency-key" in request.headers:
-                ask = self._ask(request, principal, path, query, body, raw)
-                return await self._once(route, ask, request)
-            if route.reads_members is not None:
-                raw = b""  # as large as its members, which are all that is needed
-            return await _done(route, self._ask(request, principal, path, query, body, raw))
+            return await self._do(ready, request, principal, path, query, raw)
+
+    async def _do(
+        self,
+        ready: _Ready,
+        request: Request,
+        principal: Principal,
+        path: Mapping[str, str],
+        query: Any,
+        raw: bytes | None,
+    ) -> Reply | Response:
+        """Read the body, unless it was read to check its signature, and carry out the request."""
+        route = ready.route
+        if raw is None:
+            raw = await request.body(_body_max(route))
+        body = await _read(ready, raw, request.headers)
+        if route.method == "POST" and route.replies != "none" and "idempotency-key" in request.headers:
+            ask = self._ask(request, principal, path, query, body, raw)
+            return await self._once(route, ask, request)
+        if route.reads_members is not None:
+            raw = b""  # as large as its members, which are all that is needed
+        return await _done(route, self._ask(request, principal, path, query, body, raw))
 
     async def _caller(self, route: Route, tokens: Tokens, request: Request) -> Principal:
         """Who asks at a route that accepts tokens: the holder of one, or of a key, which has no dots."""

@@ -35,10 +35,17 @@ async def test_a_published_text_is_shown_as_it_was_written(ask: Asker) -> None:
 
 async def test_publishing_the_same_content_with_other_comments_shows_the_latest_text(ask: Asker) -> None:
     first = (await ask("POST", "/api/v1/workflows", data=TEXT, headers=YAML)).body
-    other = TEXT.replace("the first of two", "a better comment")
+    assert await lines(ask) == [4, 7]
+    other = "# A comment above.\n" + TEXT.replace("the first of two", "a better comment")
     second = (await ask("POST", "/api/v1/workflows", data=other, headers=YAML)).body
     assert (first["number"], first["version"]) == (second["number"], second["version"])
     assert (await ask("GET", "/api/v1/workflows/written/versions/1")).body["source"] == other
+    assert await lines(ask) == [5, 8]
+
+
+async def lines(ask: Asker) -> list[int]:
+    plan = (await ask("GET", "/api/v1/workflows/written/plan")).body
+    return [node["line"] for node in plan["block"]["nodes"]]
 
 
 async def test_a_run_of_a_definition_given_as_data_shows_yaml_made_from_it(ask: Asker) -> None:

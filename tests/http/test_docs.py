@@ -125,3 +125,29 @@ async def test_the_example_of_the_document_works_on_an_empty_server(ask: Asker, 
     answer = await ask(route.method, route.path, example)
     # 202: a run that was started without waiting may still be under way.
     assert answer.status in {200, 202}, answer.body
+
+
+def test_the_document_lists_all_methods_of_its_paths() -> None:
+    paths = document(ROUTES)["paths"]
+    assert {path: {route.method.lower() for route in ROUTES if route.path == path} for path in paths} == {
+        path: set(methods) for path, methods in paths.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("path", "fields"),
+    [
+        ("/heartbeat", {"id", "url"}),
+        ("/flows/version", {"definition", "definition_json", "definition_yaml"}),
+        ("/api/v1/plan", {"workflow", "spec"}),
+        ("/api/v1/runs", {"workflow", "spec"}),
+    ],
+)
+def test_a_body_that_needs_one_of_some_fields_has_a_schema_for_each(path: str, fields: set[str]) -> None:
+    said = document(ROUTES)
+    body = said["paths"][path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    schemas = [said["components"]["schemas"][one["$ref"].rpartition("/")[2]] for one in body["anyOf"]]
+    assert {field for schema in schemas for field in fields.intersection(schema["required"])} == fields
+    for schema in schemas:
+        [needed] = fields.intersection(schema["required"])
+        assert {"type": "null"} not in schema["properties"][needed].get("anyOf", ())

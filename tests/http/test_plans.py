@@ -100,3 +100,9 @@ async def test_a_start_whose_plan_has_changed_is_refused(ask: Asker) -> None:
 async def test_the_plan_of_an_unknown_workflow_is_not_found(ask: Asker) -> None:
     answer = await ask("POST", "/api/v1/plan", {"workflow": "smu"})
     assert (answer.status, answer.code) == (404, "not_found")
+
+
+async def test_a_number_beside_a_definition_is_refused_as_at_a_start(ask: Asker) -> None:
+    for path in ("/api/v1/plan", "/api/v1/runs"):
+        answer = await ask("POST", path, {"spec": ADD, "number": 1})
+        assert answer.status == 400 and "`number`" in answer.body["message"]

@@ -203,7 +203,7 @@ async def backfill(at: World) -> Sent:
 
 async def redeliver(at: World) -> Sent:
     await at.made("/api/v1/workflows", ECHO)
-    hook = {"workflow": "echo", "trigger": {"kind": "webhook", "path": "/hooks/in"}}
+    hook = {"workflow": "echo", "trigger": {"kind": "webhook", "path": "/hooks/in"}, "max_concurrent": 2}
     status, text = await at.ask("PUT", "/api/v1/schedules/in", hook)
     assert status == 201, text
     await at.made("/hooks/in", {"n": 1})

@@ -14,6 +14,7 @@ pytestmark = pytest.mark.anyio
 
 FAILS = {"name": "fails", "steps": [{"id": "s", "tool": "fail", "args": {"n": 7}}]}
 GATE = {"name": "gate", "steps": [{"id": "ask", "kind": "approve", "prompt": "Ship 9 boxes?"}]}
+PAID = {"name": "paid", "steps": [{"id": "s", "kind": "wait_event", "any": ["paid", "refused"]}]}
 NAP = {"name": "nap", "steps": [{"id": "t", "kind": "timer", "delay_ms": 3_600_000}]}
 
 
@@ -34,6 +35,7 @@ async def waiting(ask: Asker, spec: Any, **more: Any) -> str:
 async def test_a_line_says_when_a_run_began_why_it_failed_and_what_it_waits_for(ask: Asker) -> None:
     failed = await ask.done(spec=FAILS)
     gate, nap = await waiting(ask, GATE), await waiting(ask, NAP)
+    paid = await waiting(ask, PAID)
     by_id = {line["run_id"]: line for line in await listed(ask)}
     line = by_id[failed["run_id"]]
     assert line["started_at"] == failed["started_at"]
@@ -42,6 +44,7 @@ async def test_a_line_says_when_a_run_began_why_it_failed_and_what_it_waits_for(
     wait = by_id[gate]["wait"]
     assert (wait["path"], wait["kind"], wait["prompt"]) == ("ask", "approval", "Ship 9 boxes?")
     assert by_id[gate]["error"] is None
+    assert (by_id[paid]["wait"]["kind"], by_id[paid]["wait"]["name"]) == ("signal", "paid or refused")
     assert (by_id[nap]["wait"]["kind"], by_id[nap]["wait"]["until"] is None) == ("timer", False)
 
 

@@ -15,12 +15,10 @@ import aiohttp
 import msgspec
 import pytest
 
-from holdfast import tool
 from holdfast.config import Settings
 from holdfast.errors import DatabaseInUse, KeyNeeded
 from holdfast.http.serve import serving
 from holdfast.store.lock import holder_of, read_lock
-from holdfast.tools.registry import Registry
 from tests.http.conftest import Asker
 
 pytestmark = pytest.mark.anyio
@@ -106,25 +104,13 @@ async def test_after_leaving_nobody_has_the_file(settings: Settings) -> None:
 
 
 async def test_a_server_that_stops_names_no_address_while_it_still_has_the_file(settings: Settings) -> None:
-    database, is_held, go = settings.db.removeprefix("sqlite:///"), asyncio.Event(), asyncio.Event()
-
-    @tool
-    async def hold() -> None:
-        try:
-            is_held.set()
-            await asyncio.Event().wait()
-        finally:
-            await go.wait()
-
+    database = settings.db.removeprefix("sqlite:///")
     async with AsyncExitStack() as stack:
-        server = await stack.enter_async_context(serving(settings, registry=Registry([hold])))
-        await server.services.commands.start("default", {"name": "a", "steps": [{"id": "s", "tool": "hold"}]})
-        await is_held.wait()
+        await stack.enter_async_context(serving(settings))
         stopping = asyncio.create_task(stack.pop_all().aclose())
         while holder_of(database).get("address"):
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
         assert holder_of(database) == {"pid": os.getpid(), "address": None}
-        go.set()
         await stopping
     assert holder_of(database) == {}
 

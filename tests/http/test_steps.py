@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 from urllib.parse import quote
 
@@ -160,6 +161,17 @@ async def test_a_timeline_has_a_row_for_each_step_in_reading_order(ask: Asker) -
     assert (found["status"], found["more"], found["rows"][-1]["to"]) == ("waiting", 0, None)
     inside = (await ask("GET", f"/api/v1/runs/{run_id}/timeline?under=" + quote("loop[1]"))).body
     assert [row["path"] for row in inside["rows"]] == ["loop[1].s"]
+
+
+async def test_waiting_for_a_worker_is_an_interval_of_the_timeline(ask: Asker) -> None:
+    spec = {"name": "adds", "start": "sum", "nodes": {"sum": {"kind": "executor", "service": "adding"}}}
+    run_id = await ask.start(spec=spec)
+    async with asyncio.timeout(60):
+        while (await ask("GET", f"/api/v1/runs/{run_id}")).body["status"] != "waiting":
+            await asyncio.sleep(0.01)
+    (row,) = (await ask("GET", f"/api/v1/runs/{run_id}/timeline")).body["rows"]
+    spans = [(span["kind"], span["outcome"], span["to"] is None) for span in row["spans"]]
+    assert spans == [("try", "released", False), ("wait", "no_worker", True)]
 
 
 async def test_a_large_fan_out_is_one_row_that_counts_its_children(ask: Asker) -> None:

@@ -192,7 +192,7 @@ ROUTES: Final = (
         "Show the question of an approval link. Does not answer it.",
         TAG,
         answer_media="text/html",
-        is_listed=False,
+        also={404: None},
     ),
     Route(
         "POST",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, ClassVar, Final, Literal
 
 import msgspec
 
 from holdfast import limits
 from holdfast.api.types import ID_CHARS_MAX, PAGE, PAGE_MAX, Name, Text
+from holdfast.api.types.common import Either
 from holdfast.errors import Problem
 from holdfast.views.tasks import Task
 from holdfast.workers.worker import Service
@@ -37,6 +38,8 @@ class NewVersion(msgspec.Struct, frozen=True):
     definition_yaml: str | None = None
     status: Literal["published", "draft", ""] = "published"
 
+    EITHER: ClassVar[Either] = {"definition": (), "definition_json": (), "definition_yaml": ()}
+
 
 class NewTask(msgspec.Struct, frozen=True):
     """Default of `version`, also for 0: the published one. A repeated `request_id` returns the id of the first task."""
@@ -65,7 +68,7 @@ class NewWorker(msgspec.Struct, frozen=True):
     """Registering the same id again replaces the earlier registration. A worker of type `pull` has no url: it fetches its jobs."""
 
     id: Name
-    services: Annotated[list[str | Service], msgspec.Meta(min_length=1)]
+    services: Annotated[list[Name | Service], msgspec.Meta(min_length=1)]
     url: str | None = None
     type: Literal["http", "pull"] = "http"
 
@@ -76,6 +79,8 @@ class Heartbeat(msgspec.Struct, frozen=True):
     id: str | None = None
     url: str | None = None
     load: Annotated[int, msgspec.Meta(ge=0, le=2**31 - 1)] = 0
+
+    EITHER: ClassVar[Either] = {"id": (), "url": ()}
 
 
 class TasksQuery(msgspec.Struct, frozen=True):

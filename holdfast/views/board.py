@@ -11,7 +11,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 import msgspec
 
@@ -35,10 +35,11 @@ from holdfast.engine.events import (
     StepPaused,
     StepSucceeded,
 )
+from holdfast.engine.state import LACKS
 from holdfast.store.base import Store
 from holdfast.store.records import ReadRow
 from holdfast.values import NULL, Error, Millis, RunNo, scope_of, split
-from holdfast.views.steps import Steps, StepView
+from holdfast.views.steps import Steps, StepsState, StepView
 
 KEPT_BYTES_MAX: Final = 256  # a shorter output is kept with its step
 
@@ -123,6 +124,20 @@ class FoldedBoard:
         self._inside: dict[str, list[Entry]] = {}  # by frame
         self._frames: dict[str, list[str]] = {}  # of each scope, in the order of reaching
 
+    @classmethod
+    def going_on(cls, seq: int, at: Millis, entries: Iterable[Entry], steps: StepsState) -> Self:
+        """A board as it was at a row, to take those after it."""
+        board = cls()
+        board.seq, board.at = seq, at
+        for entry in entries:
+            board._add(entry)
+        board._steps = Steps.going_on(steps, (entry.step for entry in board.entries))
+        return board
+
+    @property
+    def steps_state(self) -> StepsState:
+        return self._steps.state
+
     def __len__(self) -> int:
         return len(self.entries)
 
@@ -160,18 +175,25 @@ class FoldedBoard:
         if known is not None and known.step is step:
             return
         frame = split(step.path)[0]
-        entry = self.by_path[step.path] = Entry(step, frame)
+        if not self._add(Entry(step, frame)):
+            return
+        scope, index = scope_of(frame)
+        around = self.by_path.get(scope)
+        if index is not None and around is not None:
+            _fan_of(around).starts.append(self.at)
+
+    def _add(self, entry: Entry) -> bool:
+        """Add a step behind all others; returns whether it is the first of its frame."""
+        frame = entry.frame
+        self.by_path[entry.step.path] = entry
         self.entries.append(entry)
         beside = self._inside.get(frame)
         if beside is not None:
             beside.append(entry)
-            return
+            return False
         self._inside[frame] = [entry]
-        scope, index = scope_of(frame)
-        self._frames.setdefault(scope, []).append(frame)
-        around = self.by_path.get(scope)
-        if index is not None and around is not None:
-            _fan_of(around).starts.append(self.at)
+        self._frames.setdefault(scope_of(frame)[0], []).append(frame)
+        return True
 
     def _note_event(self, event: Event) -> None:
         match event:
@@ -183,8 +205,10 @@ class FoldedBoard:
                 self._answered(event.path, event.attempt, "pending", None, event.worker)
             case AttemptTimedOut():
                 self._answered(event.path, event.attempt, "timed_out")
-            case AttemptReleased():
+            case AttemptReleased(reason=reason, waits=waits):
                 self._answered(event.path, event.attempt, "released")
+                if waits and reason in LACKS:
+                    self._wait(event.path, reason)
             case Adopted(lost):
                 for path in lost:
                     if (one := self._open_try(path)) is not None:

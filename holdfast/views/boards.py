@@ -13,6 +13,7 @@ from holdfast.store.base import Store
 from holdfast.store.records import RunRow
 from holdfast.values import TERMINAL, RunNo
 from holdfast.views.board import Board, FoldedBoard
+from holdfast.views.open_board import open_board
 from holdfast.views.stored_board import LONG_ROWS, stored_board
 
 ROWS_AT_A_TIME: Final = 200
@@ -22,7 +23,7 @@ ROWS_MAX: Final = 200_000  # a longer journal is not read as a board
 
 
 class Boards:
-    """`on_long` is called with a long finished run whose board had to be folded, because none is stored."""
+    """`on_long` is called with a run of whose board a long part had to be folded, because it is not stored."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -58,15 +59,18 @@ class Boards:
     async def _read(self, row: RunRow) -> Board:
         no, last = row.no, await self._store.last_seq(row.no)
         board = self._known.get(no)
-        if board is None and row.status in TERMINAL and last >= LONG_ROWS:
-            board = await stored_board(self._store, no)
+        is_over = row.status in TERMINAL
+        if board is None and last >= LONG_ROWS:
+            board = await stored_board(self._store, no) if is_over else None
+            board = board or await open_board(self._store, no, give_way)
         if board is None:
             board = FoldedBoard()
         self._known[no] = board
         self._known.move_to_end(no)
         if isinstance(board, FoldedBoard) and board.seq < last:
+            lacked = last - board.seq
             await read_on(self._store, no, board)
-            if row.status in TERMINAL and last >= LONG_ROWS:
+            if last >= LONG_ROWS if is_over else lacked >= LONG_ROWS:
                 self.on_long(no)
         return board
 

@@ -119,11 +119,11 @@ def parts_of(board: FoldedBoard) -> Iterator[tuple[str, bytes]]:
     entries = board.entries
     starts = range(0, len(entries), PIECE_STEPS)
     for n, start in enumerate(starts):
-        yield piece_name(n), _encoded(entries[start : start + PIECE_STEPS])
+        yield piece_name(n), packed(entries[start : start + PIECE_STEPS])
     words = {word: chr(ord("a") + n) for n, word in enumerate(sorted({one.step.status for one in entries}))}
     yield (
         COLUMNS,
-        _encoded(
+        packed(
             Columns(
                 [one.step.order for one in entries],
                 [one.step.path for one in entries],
@@ -132,7 +132,7 @@ def parts_of(board: FoldedBoard) -> Iterator[tuple[str, bytes]]:
             )
         ),
     )
-    yield HEAD, _encoded(BoardHead(board.seq, sorted(completed_in(entries)), len(starts)))
+    yield HEAD, packed(BoardHead(board.seq, sorted(completed_in(entries)), len(starts)))
 
 
 def completed_in(entries: Iterable[Entry]) -> set[str]:
@@ -153,11 +153,13 @@ def output_name(path: str) -> str:
     return f"output {path}"
 
 
-def output_part(path: str, text: bytes) -> tuple[str, bytes]:
-    return output_name(path), zlib.compress(text, LEVEL)
+def output_part(output: tuple[str, bytes]) -> tuple[str, bytes]:
+    """The part for an output: its name, and the text."""
+    name, text = output
+    return name, zlib.compress(text, LEVEL)
 
 
-def _encoded(value: object) -> bytes:
+def packed(value: object) -> bytes:
     return zlib.compress(msgspec.json.encode(value), LEVEL)
 
 
@@ -189,6 +191,10 @@ async def stored_board(store: Store, no: RunNo) -> StoredBoard | None:
 
 
 async def stored_output(store: Store, no: RunNo, path: str) -> bytes | None:
-    name = output_name(path)
-    body = (await store.board_parts(no, [name])).get(name)
-    return None if body is None else zlib.decompress(body)
+    return await output_named(store, no, output_name(path))
+
+
+async def output_named(store: Store, no: RunNo, *names: str) -> bytes | None:
+    """The first of these outputs that is stored."""
+    found = await store.board_parts(no, names)
+    return next((zlib.decompress(found[name]) for name in names if found.get(name)), None)

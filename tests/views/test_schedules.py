@@ -244,6 +244,11 @@ async def test_the_last_occurrences_are_explained_the_newest_first(desk: Desk) -
         (9_000_000, {"is_catchup": True}, "fired 2 h 30 min after its time, caught up"),
         (9_000_000, {"reason": "backfill"}, "fired by a backfill"),
         (0, {"reason": "manual"}, "fired by request"),
+        (
+            5,
+            {"detail": '{"shifted_from": "2026-03-29T02:30:00"}'},
+            "fired 5 ms after its time, instead of 02:30:00, which does not exist on this day",
+        ),
     ],
 )
 async def test_a_fire_says_how_late_it_was_or_what_asked_for_it(
@@ -290,6 +295,25 @@ async def test_the_message_of_a_failure_is_shown(desk: Desk) -> None:
     )
     (found,) = await desk.why()
     assert (found.outcome, found.message) == ("failed", "there is no workflow cleanup")
+
+
+async def test_a_fire_has_its_warnings(desk: Desk) -> None:
+    await desk.put()
+    warning = "{{trigger.payload.x}} was left as it is: nothing has that name"
+    await desk.fired(1, at(2026, 3, 27, 1, 30), detail=f'{{"warnings": ["{warning}"]}}')
+    (found,) = await desk.why()
+    assert found.warnings == (warning,)
+
+
+async def test_an_event_is_not_late(desk: Desk) -> None:
+    await desk.put(trigger={"kind": "webhook", "path": "/h"})
+    batch = begins(1, name="nightly")
+    (no,) = batch.new_runs
+    entry = desk.entry("evt_1", NOW, at=Millis(NOW + 20), outcome="fired", run=no)
+    batch.firings.append(Firing((entry,), no=no))
+    await commit(desk.store, batch)
+    (found,) = await desk.why()
+    assert found.message == "fired"
 
 
 async def test_a_delivery_is_found_by_its_id(desk: Desk) -> None:
@@ -399,6 +423,32 @@ async def test_a_schedule_that_has_ended_says_so_before_its_last_occurrences(des
         ("will_not_fire", "never_fires"),
         ("fired", ""),
     ]
+
+
+async def test_a_schedule_that_is_paused_says_so_before_its_last_occurrences(desk: Desk) -> None:
+    await desk.put(Cursor(MADE, NOW, pauses=(Pause(NOW),)), next_at=None)
+    await desk.fired(1, at(2026, 3, 27, 1, 30))
+    stopped, _ = await desk.why()
+    assert (stopped.outcome, stopped.reason, stopped.message) == (
+        "will_not_fire",
+        "paused",
+        "the schedule is paused",
+    )
+    assert stopped.hint == "holdfast schedules resume nightly starts it again"
+
+
+async def test_a_schedule_that_paused_itself_says_what_made_it(desk: Desk) -> None:
+    await desk.put(Cursor(MADE, NOW, pauses=(Pause(NOW),)), next_at=None, pause_after_failures=2)
+    for no in (1, 2):
+        await desk.fired(no, at(2026, 3, 26 + no, 1, 30))
+        await commit(desk.store, ends(no, "no luck", name="nightly"))
+    stopped, *_ = await desk.why()
+    assert stopped.message == "the schedule is paused: its last 2 runs have failed"
+
+
+async def test_a_disabled_schedule_says_so(desk: Desk) -> None:
+    await desk.put(enabled=False, next_at=None)
+    assert [(one.outcome, one.reason) for one in await desk.why()] == [("will_not_fire", "disabled")]
 
 
 async def test_a_schedule_that_excludes_everything_is_explained_at_once(desk: Desk) -> None:

@@ -14,12 +14,14 @@ from holdfast import tool
 from holdfast.api.services import Services
 from holdfast.runtime import compose
 from holdfast.runtime.compose import Options, Registry
+from holdfast.runtime.load import give_way
 from holdfast.spec.workflow import WorkflowSpec
 from holdfast.store.batch import Batch
 from holdfast.store.records import RunRow
-from holdfast.values import decode
+from holdfast.values import decode, encode
 from holdfast.views.board import Board, FoldedBoard
 from holdfast.views.boards import Boards, read_on
+from holdfast.views.open_board import emptied_parts, open_board, open_head, open_parts_of
 from holdfast.views.stored_board import StoredBoard, stored_board, stored_output
 from holdfast.views.timeline import timeline_of
 
@@ -159,3 +161,103 @@ async def test_a_board_of_another_format_is_folded_again(hf: Services) -> None:
     await hf.engine.committer.commit(batch)
     assert await stored_board(hf.queries.store, row.no) is None
     assert isinstance(await Boards(hf.queries.store).of(row), FoldedBoard)
+
+
+# ------------------------------------------------------------------------------------------------------ open runs
+
+OPEN = LOOP.replace(
+    "  - {id: last, tool", "  - {id: go, kind: wait_event, signal_key: go}\n  - {id: last, tool"
+)
+
+
+async def waiting(hf: Services) -> RunRow:
+    """A long run that waits for a signal after its loop."""
+    inputs = {"of": [n if n % 10 == 1 else 2 * n for n in range(ITEMS)]}
+    run, _ = await hf.commands.start("default", WorkflowSpec.from_yaml_str(OPEN), inputs)
+    while (row := await hf.engine.store.run_by_no(run.no)) is None or row.status != "waiting":
+        await asyncio.sleep(0.01)
+    while await open_head(hf.engine.store, run.no) is None:
+        await asyncio.sleep(0.01)
+    return row
+
+
+async def test_a_board_that_is_stored_at_any_row_goes_on_like_one_that_was_folded_in_one_go(
+    hf: Services,
+) -> None:
+    row = await finished(hf)
+    rows = await hf.engine.store.journal(row.no, 0, 10_000)
+    folded = FoldedBoard()
+    await read_on(hf.engine.store, row.no, folded)
+    for cut in (1, 2, 7, 300, len(rows) - 2, len(rows)):
+        board, batch = FoldedBoard(), Batch()
+        for one in rows[:cut]:
+            board.take(one)
+        batch.boards += [(row.no, name, body) for name, body in open_parts_of(board)]
+        await hf.engine.committer.commit(batch)
+        stored = await open_board(hf.engine.store, row.no, give_way)
+        assert stored is not None and stored.seq == rows[cut - 1][0]
+        await read_on(hf.engine.store, row.no, stored)
+        assert same(stored, folded)
+
+
+async def test_parts_of_two_boards_are_not_put_together(hf: Services) -> None:
+    row = await waiting(hf)
+    board = FoldedBoard()
+    for one in await hf.engine.store.journal(row.no, 0, 10):
+        board.take(one)
+    batch = Batch()
+    batch.boards += [(row.no, name, body) for name, body in open_parts_of(board) if name != "open head"]
+    await hf.engine.committer.commit(batch)
+    assert await open_board(hf.engine.store, row.no, give_way) is None
+
+
+async def test_the_board_of_an_open_run_is_as_if_it_had_been_folded(hf: Services) -> None:
+    row = await waiting(hf)
+    stored = await open_board(hf.engine.store, row.no, give_way)
+    folded = FoldedBoard()
+    await read_on(hf.engine.store, row.no, folded)
+    assert stored is not None and same(stored, folded)
+
+
+async def test_a_look_at_an_open_run_after_a_restart_folds_only_what_came_after(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path) as before:
+        row = await waiting(before)
+    async with opened(tmp_path) as hf:
+        taken: list[int] = []
+        take = FoldedBoard.take
+
+        def noted(board: FoldedBoard, one: Any) -> None:
+            taken.append(one[0])
+            take(board, one)
+
+        monkeypatch.setattr(FoldedBoard, "take", noted)
+        now = await hf.engine.store.run_by_no(row.no)
+        assert now is not None
+        head = await open_head(hf.engine.store, row.no)
+        part = await hf.queries.run_steps.page(now, every=True, after=0, limit=3)
+        view = await hf.queries.run("default", row.id)
+        assert head is not None and min(taken, default=head.seq + 1) > head.seq
+        assert [one.step.path for one in part.items] == ["each", "each[0].do", "each[1].do"]
+        assert view.progress["completed_steps"] == 3
+
+
+async def test_a_run_that_finishes_leaves_nothing_of_the_board_that_it_had_while_it_was_open(
+    hf: Services,
+) -> None:
+    row = await waiting(hf)
+    names = [name for name, _ in await emptied_parts(hf.engine.store, row.no)]
+    await hf.commands.signal("default", row.id, "go", 1)
+    await hf.queries.wait_for("default", row.id, 30)
+    await when_stored(hf, row)
+    assert set((await hf.engine.store.board_parts(row.no, names)).values()) == {b""}
+    assert await open_board(hf.engine.store, row.no, give_way) is None
+
+
+def same(one: FoldedBoard, other: FoldedBoard) -> bool:
+    assert encode(one.entries) == encode(other.entries)
+    assert [one.frames("each"), one.inside("each[1]"), one.steps_state] == [
+        other.frames("each"), other.inside("each[1]"), other.steps_state,
+    ]  # fmt: skip
+    return one.seq == other.seq

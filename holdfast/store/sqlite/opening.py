@@ -6,10 +6,19 @@ import os
 from typing import Final
 
 import apsw
+import msgspec
 
-from holdfast.errors import NotFound, SchemaTooNew, SchemaTooOld, StoreDamaged, StoreUnavailable
+from holdfast.errors import (
+    DatabaseMoved,
+    NotFound,
+    SchemaTooNew,
+    SchemaTooOld,
+    StoreDamaged,
+    StoreUnavailable,
+)
 from holdfast.store.base import Acknowledged
 from holdfast.store.files import NOT_REGULAR, in_the_way, is_regular, log_of
+from holdfast.store.promotion import Move
 from holdfast.store.sqlite.asking import Asking
 from holdfast.store.sqlite.feed import RowNumber
 from holdfast.store.sqlite.mark import lost, read_mark
@@ -60,6 +69,8 @@ class Opening(Asking):
             found, newest = self._schema(self._read), migrations("sqlite")[-1][0]
             if found == newest:
                 self._read_server_key()
+            if not any_release:
+                self._refuse_moved(self._read)
         except apsw.Error as error:
             raise StoreUnavailable(f"{self.path} cannot be read as a database: {error}") from error
         if found < newest and not any_release:
@@ -117,11 +128,25 @@ class Opening(Asking):
                 f"the log to {name}-wal; to give up these commits, move the log elsewhere"
             )
 
+    def _refuse_moved(self, db: apsw.Connection) -> None:
+        """Refuse a database whose contents are on a server: driving its runs here too would do their work twice."""
+        if (move := self._move(db)) is not None:
+            db.close()
+            raise DatabaseMoved(move.told(self.path))
+
+    def _move(self, db: apsw.Connection) -> Move | None:
+        if not db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get:
+            return None
+        text = self._value(db, "read_move")
+        return None if text is None else msgspec.json.decode(text, type=Move)
+
     def _schema(self, db: apsw.Connection) -> int:
         """Return the number of the last migration applied to the file. Raise if this release cannot use the file."""
         known = bool(db.execute("SELECT 1 FROM sqlite_schema WHERE name = 'meta'").get)
         if not known and db.execute("SELECT 1 FROM sqlite_schema LIMIT 1").get:
-            raise StoreUnavailable(f"{self.path} is a database of something else; give a file of its own")
+            raise StoreUnavailable(
+                f"{self.path} is the database of another program; give Holdfast a file of its own"
+            )
         done = self._value(db, "schema_version") if known else 0
         if not isinstance(done, int):
             raise StoreUnavailable(

@@ -39,10 +39,19 @@ class BoardsConformance:
         await commit(store, boards((1, "steps 0", b"s")))
         assert await store.board_parts(ONE, ["head", "steps 0"]) == {}
 
-    async def test_long_finished_runs_without_a_board_are_found(self, store: Store) -> None:
+    async def test_long_runs_without_a_board_are_found(self, store: Store) -> None:
         await commit(store, started(1, 2, 3, status="completed", owned=False, finished_at=T0))
         await commit(store, started(4))
         await commit(store, appended(*[row(no, seq) for no in (1, 2, 4) for seq in (2, 3)]))
         await commit(store, boards((2, "head", b"h")))
+        assert await store.runs_without_board(10, 3) == [4, 1]
+        assert await store.runs_without_board(2, 3) == [4]
+
+    async def test_a_run_that_finished_after_its_board_was_stored_while_it_was_open_has_none(
+        self, store: Store
+    ) -> None:
+        await commit(store, started(1, status="completed", owned=False, finished_at=T0))
+        await commit(store, started(2))
+        await commit(store, appended(*[row(no, seq) for no in (1, 2) for seq in (2, 3)]))
+        await commit(store, boards((1, "open head", b"h"), (2, "open head", b"h")))
         assert await store.runs_without_board(10, 3) == [1]
-        assert await store.runs_without_board(2, 3) == []

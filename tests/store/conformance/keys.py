@@ -197,9 +197,12 @@ class KeysConformance:
     async def test_an_artefact_is_named_by_runs_of_some_workflows(self, store: Store) -> None:
         batch = started(1)
         batch.artefacts.append((RunNo(1), "a" * 64, 3, Millis(T0)))
+        batch.artefacts.append((RunNo(1), "b" * 64, 0, Millis(T0)))  # received, not made
         await commit(store, batch)
         for workflows, is_named in ((None, True), (("n", "m"), True), (("m",), False), ((), False)):
             assert await store.names_artefact(DEFAULT_TENANT, "a" * 64, workflows) is is_named
+        for workflows, is_named in ((None, True), (("n",), False)):
+            assert await store.names_artefact(DEFAULT_TENANT, "b" * 64, workflows) is is_named
 
     async def test_forgetting_an_answer_lets_the_next_one_execute(self, store: Store) -> None:
         await commit(store, started(1, 2))

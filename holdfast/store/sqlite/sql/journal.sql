@@ -59,10 +59,10 @@ INSERT OR REPLACE INTO board (run, part, body) SELECT ?1, ?2, ?3 WHERE EXISTS (S
 SELECT part, body FROM board WHERE run = ? AND part IN (SELECT value FROM json_each(?));
 
 -- name: runs_without_board
--- Of the newest runs, the finished ones with at least so many rows.
+-- Of the newest runs, those with at least so many rows. A finished run may have only what was stored while it was open.
 SELECT no FROM (SELECT no, finished_at FROM run ORDER BY no DESC LIMIT ?1) r
- WHERE finished_at IS NOT NULL AND EXISTS (SELECT 1 FROM journal WHERE run = r.no AND seq >= ?2)
-   AND NOT EXISTS (SELECT 1 FROM board WHERE run = r.no);
+ WHERE EXISTS (SELECT 1 FROM journal WHERE run = r.no AND seq >= ?2)
+   AND NOT EXISTS (SELECT 1 FROM board WHERE run = r.no AND (r.finished_at IS NULL OR part = 'head'));
 
 -- name: forget_run_board
 DELETE FROM board WHERE run = ?;

@@ -71,8 +71,9 @@ SELECT DISTINCT r.tenant, a.sha256,
 SELECT 1 FROM artefact a JOIN run r ON r.no = a.run WHERE a.sha256 = ? AND r.tenant = ? LIMIT 1;
 
 -- name: names_artefact_in
+-- Callers of some workflows find the files that runs of these have made. The size is 0 where a run only received a file.
 SELECT 1 FROM artefact a JOIN run r ON r.no = a.run JOIN series s ON s.no = r.series
- WHERE a.sha256 = ? AND r.tenant = ? AND s.workflow IN (SELECT value FROM json_each(?)) LIMIT 1;
+ WHERE a.sha256 = ? AND r.tenant = ? AND a.size > 0 AND s.workflow IN (SELECT value FROM json_each(?)) LIMIT 1;
 
 -- name: artefacts_between
 SELECT DISTINCT sha256 FROM artefact WHERE sha256 >= ? AND sha256 < ?;

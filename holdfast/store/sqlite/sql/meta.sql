@@ -37,6 +37,16 @@ SELECT value FROM meta WHERE key = 'place_name';
 -- name: set_place_name
 INSERT OR REPLACE INTO meta (key, value) VALUES ('place_name', ?);
 
+-- name: read_move
+-- Where the contents were moved to, as store/promotion.py writes it.
+SELECT value FROM meta WHERE key = 'move';
+
+-- name: set_move
+INSERT OR REPLACE INTO meta (key, value) VALUES ('move', ?);
+
+-- name: forget_move
+DELETE FROM meta WHERE key = 'move';
+
 -- name: read_lane
 SELECT lane FROM node WHERE name = ?;
 

@@ -73,18 +73,6 @@ CREATE TABLE request (
   PRIMARY KEY (tenant, id)
 ) WITHOUT ROWID;
 
-CREATE TABLE key (
-  tenant     TEXT NOT NULL,
-  scope      TEXT NOT NULL,
-  key        TEXT NOT NULL,
-  run        INTEGER NOT NULL,
-  path       TEXT NOT NULL,
-  output     BLOB,
-  created_at INTEGER NOT NULL,
-  expires_at INTEGER,
-  PRIMARY KEY (tenant, scope, key)
-) WITHOUT ROWID;
-
 CREATE TABLE artefact (
   run        INTEGER NOT NULL,
   sha256     TEXT NOT NULL,
@@ -179,17 +167,6 @@ CREATE TABLE api_key (
   PRIMARY KEY (tenant, id)
 ) WITHOUT ROWID;
 
-CREATE TABLE reply (
-  tenant     TEXT NOT NULL,
-  route      TEXT NOT NULL,
-  key        TEXT NOT NULL,
-  digest     TEXT NOT NULL,  -- of the address and the body
-  status     INTEGER NOT NULL,
-  body       BLOB NOT NULL,
-  created_at INTEGER NOT NULL,
-  PRIMARY KEY (tenant, route, key)
-) WITHOUT ROWID;
-
 CREATE TABLE trace (
   run    INTEGER PRIMARY KEY,
   parent TEXT NOT NULL
@@ -231,15 +208,6 @@ CREATE TABLE outbox (
   UNIQUE (run, n),
   UNIQUE (tenant, id)
 );
-
-CREATE TABLE "early_result" (
-  tenant     TEXT NOT NULL,
-  task_id    TEXT NOT NULL,
-  meant      TEXT NOT NULL,  -- the id of the run that it is for; '' where its sender did not say
-  body       TEXT NOT NULL,
-  expires_at INTEGER NOT NULL,
-  PRIMARY KEY (tenant, task_id, meant)
-) WITHOUT ROWID;
 
 CREATE TABLE schedule (
   tenant     TEXT NOT NULL,
@@ -324,6 +292,38 @@ CREATE TABLE board (
   PRIMARY KEY (run, part)
 );
 
+CREATE TABLE "early_result" (
+  tenant     TEXT NOT NULL,
+  task_id    TEXT NOT NULL,
+  meant      TEXT NOT NULL,  -- the id of the run that it is for; '' where its sender did not say
+  expires_at INTEGER NOT NULL,
+  body       TEXT NOT NULL,
+  PRIMARY KEY (tenant, task_id, meant)
+);
+
+CREATE TABLE "key" (
+  tenant     TEXT NOT NULL,
+  scope      TEXT NOT NULL,
+  key        TEXT NOT NULL,
+  run        INTEGER NOT NULL,
+  path       TEXT NOT NULL,
+  created_at INTEGER NOT NULL,
+  expires_at INTEGER,
+  output     BLOB,
+  PRIMARY KEY (tenant, scope, key)
+);
+
+CREATE TABLE "reply" (
+  tenant     TEXT NOT NULL,
+  route      TEXT NOT NULL,
+  key        TEXT NOT NULL,
+  digest     TEXT NOT NULL,  -- of the address and the body
+  status     INTEGER NOT NULL,
+  created_at INTEGER NOT NULL,
+  body       BLOB NOT NULL,
+  PRIMARY KEY (tenant, route, key)
+);
+
 CREATE INDEX run_owned ON run (no)
   WHERE owner IS NOT NULL AND finished_at IS NULL;
 
@@ -337,10 +337,6 @@ CREATE INDEX run_interruptible ON run (no)
   WHERE on_restart IS NOT NULL AND finished_at IS NULL;
 
 CREATE INDEX request_run ON request (run);
-
-CREATE INDEX key_run ON key (run);
-
-CREATE INDEX key_expires ON key (expires_at) WHERE expires_at IS NOT NULL;
 
 CREATE INDEX run_finished ON run (finished_at) WHERE finished_at IS NOT NULL;
 
@@ -356,8 +352,6 @@ CREATE INDEX label_name ON label (tenant, name, run);
 
 CREATE INDEX label_run ON label (run);
 
-CREATE INDEX reply_by_age ON reply (created_at);
-
 CREATE INDEX run_resting ON run (no)
   WHERE owner IS NULL AND wake_at IS NULL AND finished_at IS NULL;
 
@@ -368,8 +362,6 @@ CREATE INDEX wait_open ON wait (tenant, kind, pos) WHERE resolved_at IS NULL;
 CREATE INDEX outbox_due ON outbox (due_at, pos) WHERE done_at IS NULL;
 
 CREATE INDEX outbox_dead ON outbox (tenant, pos) WHERE outcome = 'dead';
-
-CREATE INDEX early_result_expires ON early_result (expires_at);
 
 CREATE INDEX schedule_kind ON schedule (kind, tenant, id);
 
@@ -393,6 +385,14 @@ CREATE INDEX run_schedule ON run (tenant, schedule, slot, is_catchup, finished_a
 CREATE INDEX wait_due ON wait (tenant, kind, coalesce(expires_at, 9000000000000000), pos) WHERE resolved_at IS NULL;
 
 CREATE INDEX run_rerun ON run (rerun_of) WHERE rerun_of IS NOT NULL;
+
+CREATE INDEX early_result_expires ON early_result (expires_at);
+
+CREATE INDEX key_run ON key (run);
+
+CREATE INDEX key_expires ON key (expires_at) WHERE expires_at IS NOT NULL;
+
+CREATE INDEX reply_by_age ON reply (created_at);
 
 CREATE VIEW workflow_steps (workflow_id, step_id, status, attempt, result_json, updated_at) AS
 SELECT workflow_id,

@@ -33,6 +33,7 @@ HoldfastError
 │   ├── NodeIsOver         another process took over the file; this one must not write
 │   ├── EngineClosed       the engine was closed while a caller was waiting
 │   └── ServerUnreachable  no server answers at the address
+├── DatabaseMoved          the contents of the file are on a server now, or are being moved there
 ├── SchemaTooNew           the file was written by a newer release
 ├── SchemaTooOld           the file must be migrated, which read-only commands do not do
 └── RunEnded               a run did not complete; carries its Error value
@@ -384,6 +385,12 @@ class ServerUnreachable(Unavailable):
     """No Holdfast server answered at the address; the request may or may not have been carried out."""
 
     code = "server_unreachable"
+
+
+class DatabaseMoved(HoldfastError):
+    """The contents of the file were moved to a server, or the move has not finished; the message has the new address."""
+
+    code = "database_moved"
 
 
 class SchemaTooNew(HoldfastError):

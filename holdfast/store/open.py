@@ -15,6 +15,7 @@ from typing import Final
 from holdfast.store.base import Store, StoreFile
 from holdfast.store.lock import Answers, Lock
 from holdfast.store.node_names import node_name
+from holdfast.store.promotion import Source, Target
 from holdfast.store.sqlite.store import SqliteStore
 
 SQLITE: Final = ("sqlite:///", "sqlite://")
@@ -63,6 +64,15 @@ def _postgres(url: str) -> Store:
             "PostgreSQL needs a package that is not installed: pip install 'holdfast-engine[postgres]'"
         ) from None
     return PostgresStore(url)
+
+
+def open_move(source: str, target: str) -> tuple[Source, Target]:
+    """A database file, and the server that its contents move to. Raises ValueError if they cannot be."""
+    _postgres(target)
+    from holdfast.store.postgres.filling import Filling
+    from holdfast.store.sqlite.moving import MovingFile
+
+    return MovingFile(database_path(source), name=database_name(source)), Filling(target)
 
 
 def open_file(url: str) -> StoreFile:

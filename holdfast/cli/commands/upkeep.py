@@ -60,6 +60,37 @@ Exit code: 0 no problem found, 1 there is a problem.""",
         *ON_A_FILE,
     ),
 )
+PROMOTE: Final = Command(
+    "promote",
+    "Move a database file to a PostgreSQL server, which several machines can share.",
+    "holdfast.cli.promote:command",
+    """\
+Moves everything: workflows, runs with their waits and timers, schedules with their ledger, API keys, final callbacks and
+artefacts. Callback URLs, approval links and job tokens stay valid. Stop the server first; the target must be empty.
+
+If it is killed, repeat the same command: it goes on where it was. Until it has finished, neither database can be used; then
+the file refuses to be opened and names the new address. --cancel gives up a move that has not finished.
+
+Artefacts are copied to the folder that the node of the given address uses: run the command where that node will run.""",
+    (
+        "holdfast promote --from sqlite:///holdfast.db --to postgresql://holdfast@db.internal/holdfast?node=a",
+        "holdfast promote --to postgresql://holdfast@db.internal/holdfast --cancel",
+    ),
+    (),
+    (
+        Flag("--from", "The database file. Default: sqlite:///holdfast.db.", "sqlite:///FILE"),
+        Flag(
+            "--to",
+            "The server. Its password may be in PGPASSWORD or ~/.pgpass.",
+            "postgresql://USER@HOST/DATABASE",
+        ),
+        Flag(
+            "--cancel",
+            "Give up a move that has not finished: the server is emptied, and the file can be used again.",
+        ),
+        *EVERY,
+    ),
+)
 COMPLETION: Final = Command(
     "completion",
     "Print the shell completion script.",
@@ -73,4 +104,4 @@ VERSION: Final = Command(
     "version", "Print the version.", "holdfast.cli.main:version_command", "", ("holdfast version",), (), EVERY
 )
 
-COMMANDS: Final = (BACKUP, DOCTOR, COMPLETION, VERSION)
+COMMANDS: Final = (BACKUP, DOCTOR, PROMOTE, COMPLETION, VERSION)

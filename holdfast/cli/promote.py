@@ -1,0 +1,78 @@
+"""`holdfast promote`: the contents of a database file move to a server."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+
+from holdfast.cli.file import finished, path_of
+from holdfast.cli.options import Usage, settings_of
+from holdfast.cli.parser import Given
+from holdfast.cli.streams import UNWRITTEN, give, say
+from holdfast.ops.backup import artefacts_of
+from holdfast.ops.promote import Promoted, give_up, promote
+from holdfast.store.artefacts import Artefacts
+from holdfast.store.open import database_path, is_server, lock_of, open_move
+
+
+def command(given: Given) -> int:
+    return finished(_promote(given))
+
+
+async def _promote(given: Given) -> int:
+    settings, to, as_json = settings_of(given), given.text("--to"), given.has("--json")
+    settings = msgspec.structs.replace(settings, db=given.text("--from") or settings.db)
+    if to is None or not is_server(to):
+        raise Usage("--to needs the address of a server: --to postgresql://user@host/database")
+    if is_server(settings.db):
+        raise Usage(
+            "--from needs a database file, such as sqlite:///holdfast.db: servers are copied with pg_dump"
+        )
+    path_of(settings, must_exist=True)
+    try:
+        source, target = open_move(settings.db, to)
+    except ValueError as error:
+        raise Usage(str(error)) from None
+    lock = lock_of(settings.db)
+    await lock.take_soon()
+    try:
+        source.open_file()
+        try:
+            if given.has("--cancel"):
+                await give_up(source, target)
+                return _told_of_end(source.path, target.path, as_json=as_json)
+            places = _artefacts(settings.db), _artefacts(to)
+            lease_ms = 1000 * settings.worker_lease_secs
+            return _told(await promote(source, target, places, lease_ms, say), to, as_json=as_json)
+        finally:
+            await target.close()
+            source.close_file()
+    finally:
+        lock.free()
+
+
+def _artefacts(url: str) -> Artefacts:
+    return Artefacts(artefacts_of(Path(database_path(url))))
+
+
+def _told(promoted: Promoted, to: str, *, as_json: bool) -> int:
+    if as_json:
+        return 0 if give(promoted) else UNWRITTEN
+    artefacts = (
+        f" and {promoted.artefacts:,} artefacts (now in {artefacts_of(Path(database_path(to)))})"
+        if promoted.artefacts
+        else ""
+    )
+    say(
+        f"{promoted.source} was moved to {promoted.to}: {promoted.rows['run']:,} runs, of which {promoted.compared:,} are open and "
+        f"were compared{artefacts}. Start nodes with --db and that address. The file stays as it is and cannot be used any more."
+    )
+    return 0
+
+
+def _told_of_end(source: str, to: str, *, as_json: bool) -> int:
+    if as_json:
+        return 0 if give({"source": source, "cancelled": True}) else UNWRITTEN
+    say(f"the move of {source} was given up: it can be used as before, and {to} has none of its rows")
+    return 0

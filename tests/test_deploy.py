@@ -13,10 +13,12 @@ from pathlib import Path
 
 import msgspec
 import pytest
+import yaml
 
 from holdfast import config, limits
 from holdfast.cli.commands import COMMANDS
 from holdfast.http.routes.ops import ROUTES
+from holdfast.store.postgres.place import VERSION_MIN, Address
 
 ROOT = Path(__file__).parents[1]
 DOCKERFILE = (ROOT / "Dockerfile").read_text("utf-8").replace("\\\n", " ")
@@ -84,6 +86,24 @@ def test_the_health_check_asks_an_address_that_needs_no_key() -> None:
     compile(command[2], "healthcheck", "exec")
     (route,) = [route for route in ROUTES if route.path == "/healthz"]
     assert "/healthz" in command[2] and route.scope is None
+
+
+def test_the_compose_file_starts_nodes_of_different_names_on_one_database() -> None:
+    services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text("utf-8"))["services"]
+    nodes = {name: each for name, each in services.items() if name != "database"}
+    assert len(nodes) == 2 and '".[otel,postgres]"' in DOCKERFILE
+    for name, node in nodes.items():
+        given = {key: str(value) for key, value in node["environment"].items() if key.startswith("HOLDFAST_")}
+        assert given["HOLDFAST_NODE"] == name and set(given) - {"HOLDFAST_NODE"} <= VARIABLES | {
+            "HOLDFAST_API_KEY"
+        }
+        address = Address(config.load(env=given).db)
+        assert address.dsn == nodes["a"]["environment"]["HOLDFAST_DB"] and "password" not in address.dsn
+        assert node["depends_on"] == {"database": {"condition": "service_healthy"}}
+        assert int(node["stop_grace_period"].removesuffix("s")) > limits.DEFAULTS.drain_secs_max
+    published = [port.rpartition(":")[0] for node in nodes.values() for port in node["ports"]]
+    assert len(set(published)) == 2 and all(port.startswith("127.0.0.1:") for port in published)
+    assert int(services["database"]["image"].removeprefix("postgres:").partition(".")[0]) >= VERSION_MIN
 
 
 def test_the_unit_waits_for_a_graceful_stop_and_starts_again() -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import asyncpg  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 
 from holdfast.errors import NodeIsOver, SchemaTooNew, StoreUnavailable
@@ -13,7 +15,7 @@ from holdfast.store.batch import Batch
 from holdfast.store.beats import end_beat
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.store.records import NewLogLine
-from holdfast.values import Millis, RunNo
+from holdfast.values import DEFAULT_TENANT, Millis, RunNo
 from tests.postgres import Proxy, Server
 from tests.store.conformance import StoreConformance
 from tests.store.conformance.batches import (
@@ -164,6 +166,32 @@ async def test_a_commit_in_several_statements_whose_answer_is_lost_lands_once(
     assert await rows_of(far, 1) == {1: list(range(1, 10))}
 
 
+async def test_a_commit_that_reaches_the_server_twice_is_written_once(
+    database: str, postgres_server: Server
+) -> None:
+    """Its connection broke, and was sent again; then the first copy arrives. A log line has no key that would stop it."""
+    store = PostgresStore(database)
+    await store.open()
+    await commit(store, started(1))
+    batch = Batch()
+    batch.logs.append(NewLogLine(RunNo(1), "a", 1, Millis(T0), "info", "once", 10, "more"))
+    text, args = store._writes.composed(batch, 2)
+    await commit(store, batch)
+    late = await postgres_server.connect(database)
+    with pytest.raises(asyncpg.DivisionByZeroError):
+        await late.fetch(text, *args)
+    await late.close()
+    assert len(await store.log_lines(RunNo(1), 0, 9, path="a")) == 1
+    await store.close()
+
+
+async def test_a_store_that_lost_its_connection_is_closed(far: PostgresStore, proxy: Proxy) -> None:
+    proxy.cut()
+    proxy.refuses = True
+    assert isinstance(await outcome_of(far, started(1)), StoreUnavailable)
+    await far.close()
+
+
 async def test_a_commit_on_a_connection_that_was_cut_is_sent_on_a_new_one(
     far: PostgresStore, proxy: Proxy
 ) -> None:
@@ -216,6 +244,7 @@ async def test_rows_are_shown_in_the_order_of_commits_and_not_of_their_numbers(
     )
     await commit(store, started(1))
     assert await feed_of(store) == []  # the row of the older transaction may still come before it
+    assert (await store.feed(DEFAULT_TENANT, store.cursor("0"), 9)).rows == []
     await slow.execute("COMMIT")
     await slow.close()
     assert [each.no for each in await feed_of(store)] == [1]
@@ -324,3 +353,54 @@ async def test_callers_of_a_commit_of_unknown_outcome_are_refused_and_it_is_sett
             await commit(store, probe)
             assert (await store.last_seq(RunNo(1)) == seq) is is_written
         await store.close()
+
+
+async def wait_for_standbys(server: Server, names: str) -> None:
+    """Let commits of the server wait for standbys of these names, of which there are none; or for none."""
+    await server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
+    await server.execute("SELECT pg_reload_conf()")
+    async with asyncio.timeout(60):
+        while bool(names) != await has_to_wait(server):
+            await asyncio.sleep(0.05)
+
+
+async def has_to_wait(server: Server) -> bool:
+    connection = await server.connect()
+    try:
+        await connection.execute("COMMENT ON DATABASE postgres IS 'asked'", timeout=0.3)
+    except TimeoutError:
+        return True
+    finally:
+        connection.terminate()
+    return False
+
+
+END_OF_THE_WAIT = """
+SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'
+"""
+
+
+async def test_a_commit_that_no_standby_has_is_not_acknowledged_when_its_session_ends(
+    postgres_server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It can be read then, but only on a server that may be lost."""
+    monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_SECONDS", 0.5)
+    store = PostgresStore(database, unknown_seconds=1.0)
+    await store.open()
+    await commit(store, started(1))
+    other = await postgres_server.connect(database)
+    await wait_for_standbys(postgres_server, "nobody")
+    try:
+        outcome = outcome_of(store, appended(row(1, 2)))
+        async with asyncio.timeout(60):
+            while not await other.fetch(END_OF_THE_WAIT):
+                await asyncio.sleep(0.01)
+        assert isinstance(await outcome, StoreUnavailable)
+    finally:
+        await wait_for_standbys(postgres_server, "")
+    probe = Batch()
+    probe.is_probe = True
+    await commit(store, probe)
+    assert await store.last_seq(RunNo(1)) == 2
+    await other.close()
+    await store.close()

@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.errors import SchemaTooNew
 from holdfast.store.sqlite.store import WAL_BYTES, SqliteStore
-from holdfast.store.statements import migrations
+from holdfast.store.statements import migrations, schema, statements
 from tests.crash.disk import Disk
 from tests.store.conformance import StoreConformance
 from tests.store.conformance.batches import Open, appended, commit, journal_of, row, rows_of, started
@@ -254,3 +254,52 @@ async def test_the_wal_left_by_a_killed_process_is_read(store_factory: OpenFile,
     assert killed.returncode == -9
     assert os.path.getsize(f"{file}-wal") > 0
     assert await rows_of(store_factory(), 1) == {1: [1]}
+
+
+LARGE = "x" * 4_000_000
+
+EARLY = "INSERT INTO early_result (tenant, task_id, meant, expires_at, body) VALUES ('t', 'task', '', 9, ?)"
+KEY = """INSERT INTO key (tenant, scope, key, run, path, created_at, expires_at, output)
+         VALUES ('t', 's', 'k', 1, 'p', 1, 9, ?)"""
+LOOKS = {  # queries that need the rest of a row beside its large value
+    "early_room": (EARLY, ("t", 1)),
+    "early_of_bytes": (EARLY, ("t", "task", "", 1)),
+    "take_key": (KEY, ("t", "s", "k", 2, "p", 2)),
+}
+
+
+@pytest.mark.parametrize("look", LOOKS)
+def test_a_look_at_a_row_does_not_read_the_pages_of_its_large_value(look: str) -> None:
+    insert, args = LOOKS[look]
+    db = apsw.Connection("")
+    db.execute(schema("sqlite"))
+    db.execute(insert, (LARGE,))
+    before = pages_read(db)
+    list(db.execute(statements("sqlite")[look], args))
+    assert pages_read(db) - before < 20
+
+
+REPLY = "INSERT INTO reply (tenant, route, key, digest, status, created_at, body) VALUES ('t', 'r', 'k', '', 200, 1, ?)"
+SEARCHES = {  # for keys behind that of a large value
+    "early_of_bytes": (EARLY, ("t", "task", "run", 9)),
+    "key_state": (KEY, ("t", "s", "l")),
+    "reply": (REPLY, ("t", "r", "l")),
+}
+
+
+@pytest.mark.parametrize("search", SEARCHES)
+def test_a_search_does_not_read_the_large_values_that_it_passes(search: str) -> None:
+    insert, args = SEARCHES[search]
+    db = apsw.Connection("")
+    db.execute(schema("sqlite"))
+    db.execute(insert, (LARGE,))
+    apsw.memory_high_water(True)
+    before = apsw.memory_used()
+    list(db.execute(statements("sqlite")[search], args))
+    assert apsw.memory_high_water() - before < len(LARGE) / 4
+
+
+def pages_read(db: apsw.Connection) -> int:
+    return sum(
+        db.status(kind)[0] for kind in (apsw.SQLITE_DBSTATUS_CACHE_HIT, apsw.SQLITE_DBSTATUS_CACHE_MISS)
+    )

@@ -4,26 +4,34 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it has no stubs
+import msgspec
 
 from holdfast.errors import SchemaTooNew, SchemaTooOld, StoreUnavailable
 from holdfast.store.node_names import node_name
+from holdfast.store.promotion import Progress
 from holdfast.store.statements import migrations, statements
 
 CONNECT_SECONDS: Final = 10.0
 VERSION_MIN: Final = 15
 LEASE_SECS_MIN, LEASE_SECS_MAX = 2, 300
 MIGRATION_LOCK: Final = 0x686F6C64  # of pg_advisory_lock: one node at a time migrates or joins
-# Of each session that writes. A statement that waits for a lock, or a transaction whose client is gone, must not stop others.
+# Of each session. A statement that waits for a lock, or a transaction whose client is gone, must not stop others.
 SETTINGS: Final = {
     "application_name": "holdfast",
     "lock_timeout": "10s",
     "idle_in_transaction_session_timeout": "10s",
     "jit": "off",
 }
+LOSING: Final = {
+    "off": "a crash of the server",
+    "local": "a standby that takes its place",
+}  # synchronous_commit
 OURS: Final = ("lease_secs", "listen_dsn", "node", "unsafe")  # parts of an address that are not PostgreSQL's
 
 
@@ -38,6 +46,7 @@ class Address:
         self.dsn = urlunsplit(parts._replace(scheme="postgresql", query=kept))
         hosts = parts.netloc.rpartition("@")[2] or dict(query).get("host", "the local socket")
         self.shown = f"postgresql://{hosts}{parts.path}"
+        self.promotion = ""  # the token of the move that this process makes (store/promotion.py)
         self.unsafe = self.options.get("unsafe", "") in ("1", "true", "yes")
         self.node = node_name(url)
         secs = self.options.get("lease_secs", "15")
@@ -48,19 +57,25 @@ class Address:
         self.lease_ms = 1000 * int(secs)
 
     def for_listening(self) -> Address:
-        """The address for LISTEN, which a pool of connections between would not pass on."""
+        """The address for LISTEN, because a connection pooler does not pass notifications on."""
         return Address(self.options["listen_dsn"]) if "listen_dsn" in self.options else self
 
+    def session(self) -> dict[str, Any]:
+        """How the driver makes a session. Behind a pool of connections each transaction may be another one's: it has the settings of
+        its role, and keeps no prepared statement."""
+        if "listen_dsn" in self.options:
+            return {"timeout": CONNECT_SECONDS, "statement_cache_size": 0}
+        return {
+            "timeout": CONNECT_SECONDS,
+            "server_settings": SETTINGS,
+            "max_cached_statement_lifetime": 0,
+        }
 
-async def connect(address: Address, **settings: str) -> Any:
+
+async def connect(address: Address) -> Any:
     """A connection. Raises StoreUnavailable with the host, the reason and what to do."""
     try:
-        return await asyncpg.connect(
-            address.dsn,
-            timeout=CONNECT_SECONDS,
-            server_settings=SETTINGS | settings,
-            max_cached_statement_lifetime=0,
-        )
+        return await asyncpg.connect(address.dsn, **address.session())
     except asyncpg.InvalidPasswordError:
         why = "the password is wrong; correct it in the address, or in the file that PGPASSFILE names"
     except asyncpg.InvalidAuthorizationSpecificationError as error:
@@ -80,7 +95,7 @@ async def connect(address: Address, **settings: str) -> Any:
     ) as error:
         if isinstance(error, asyncio.CancelledError):
             raise
-        why = f"{error or 'no answer came'}; is the server running, and is the address right?"
+        why = f"{str(error) or 'no answer came'}; is the server running, and is the address right?"
     except ValueError as error:
         why = f"the address cannot be read: {error}"
     raise StoreUnavailable(f"{address.shown} cannot be reached: {why}")
@@ -99,10 +114,10 @@ async def examine(db: Any, address: Address) -> None:
         raise StoreUnavailable(
             f"{address.shown} can only be read: give the address of the primary, or several hosts with target_session_attrs=read-write"
         )
-    if settings["synchronous_commit"] == "off":
+    if (waits_for := settings["synchronous_commit"]) in LOSING:
         raise StoreUnavailable(
-            f"{address.shown} has synchronous_commit=off, so a crash of the server loses commits that were acknowledged; set it to on "
-            "(ALTER ROLE … SET synchronous_commit = on, or ALTER DATABASE …)"
+            f"{address.shown} has synchronous_commit={waits_for}, so {LOSING[waits_for]} loses commits that were acknowledged; set it "
+            "to on (ALTER ROLE … SET synchronous_commit = on, or ALTER DATABASE …)"
         )
     if "off" in (settings["fsync"], settings["full_page_writes"]) and not address.unsafe:
         raise StoreUnavailable(
@@ -111,14 +126,21 @@ async def examine(db: Any, address: Address) -> None:
         )
 
 
-async def migrate(db: Any, address: Address) -> None:
-    """Bring the schema up to date. The caller holds MIGRATION_LOCK."""
+@asynccontextmanager
+async def migrated(db: Any, address: Address) -> AsyncIterator[None]:
+    """Bring the schema up to date. What the caller adds is of the same transaction: one node at a time migrates and joins."""
+    async with db.transaction():
+        await db.execute(statements("postgres")["lock_schema"], MIGRATION_LOCK)
+        await _migrate(db, address)
+        yield
+
+
+async def _migrate(db: Any, address: Address) -> None:
     done = await schema_of(db, address)
     for number, name, script in migrations_with_sums():
         if number > len(done):
-            async with db.transaction():
-                await db.execute(script)
-                await db.execute(statements("postgres")["add_migration"], number, name)
+            await db.execute(script)
+            await db.execute(statements("postgres")["add_migration"], number, name)
 
 
 def migrations_with_sums() -> list[tuple[int, str, str]]:
@@ -127,6 +149,17 @@ def migrations_with_sums() -> list[tuple[int, str, str]]:
         (number, hashlib.sha256(script.encode()).hexdigest(), script)
         for number, script in migrations("postgres")
     ]
+
+
+async def _refuse_half_filled(db: Any, address: Address) -> None:
+    """Refuse a database that a move from a file has not finished filling."""
+    text = await db.fetchval(statements("postgres")["meta"], "promotion")
+    found = None if text is None else msgspec.json.decode(text, type=Progress)
+    if found is not None and not found.is_done and found.token != address.promotion:
+        raise StoreUnavailable(
+            f"{address.shown} is being filled from {found.source}, and this has not finished; repeat the command holdfast promote, "
+            "or give the move up with holdfast promote --cancel"
+        )
 
 
 async def schema_of(db: Any, address: Address, *, needs_all: bool = False) -> list[int]:
@@ -157,6 +190,7 @@ async def schema_of(db: Any, address: Address, *, needs_all: bool = False) -> li
                 f"{address.shown}: migration {number:03} there is not the one of this release; it was changed, or the database was "
                 "made by a development version"
             )
+    await _refuse_half_filled(db, address)
     if needs_all and len(rows) < len(known):
         raise SchemaTooOld(
             f"{address.shown} was written by an older release (schema {len(rows)}, this one needs {len(known)}); "

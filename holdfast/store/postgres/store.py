@@ -33,13 +33,10 @@ from holdfast.store.jobs import SharedJobs
 from holdfast.store.postgres.asking import AWAY, READERS_MAX, meaning, with_limit
 from holdfast.store.postgres.ownership import TAKEN_OVER
 from holdfast.store.postgres.place import (
-    CONNECT_SECONDS,
-    MIGRATION_LOCK,
-    SETTINGS,
     Address,
     connect,
     examine,
-    migrate,
+    migrated,
     schema_of,
 )
 from holdfast.store.postgres.reads import PostgresReads
@@ -113,12 +110,8 @@ class PostgresStore(PostgresReads):
         try:
             self._db = await connect(self._address)
             await examine(self._db, self._address)
-            await self._db.execute(self._sql["lock_schema"], MIGRATION_LOCK)
-            try:
-                await migrate(self._db, self._address)
+            async with migrated(self._db, self._address):
                 await self._join()
-            finally:
-                await self._db.execute(self._sql["unlock_schema"], MIGRATION_LOCK)
             await self._open_readers()
             await self._listen()
         except (*AWAY, asyncpg.PostgresError) as error:
@@ -132,18 +125,18 @@ class PostgresStore(PostgresReads):
 
     async def _join(self) -> None:
         db, sql, sent = self._db, self._sql, time.monotonic()
-        async with db.transaction():
-            await db.execute(sql["end_namesakes"], self.node)
-            await db.execute(sql["forget_nodes"])
-            joined = time.monotonic()
-            said = self.node, self.lease_ms, VERSION, os.getpid()
-            self.epoch, number, now = await db.fetchrow(sql["join_node"], *said)
-            self.clock.measured(joined, now)
-            if number is None:
-                raise StoreUnavailable(f"{self.path} has 1,024 nodes already, and cannot have more")
-            await db.execute(sql["gather_tallies"], self.node)
-            await db.execute(sql["add_meta"], "server_key", new_key())
-            self.server_key = await db.fetchval(sql["meta"], "server_key")
+        await db.execute(sql["end_namesakes"], self.node)
+        await db.execute(sql["forget_nodes"])
+        await db.execute(sql["forget_duties"])
+        joined = time.monotonic()
+        said = self.node, self.lease_ms, VERSION, os.getpid()
+        self.epoch, number, now = await db.fetchrow(sql["join_node"], *said)
+        self.clock.measured(joined, now)
+        if number is None:
+            raise StoreUnavailable(f"{self.path} has 1,024 nodes already, and cannot have more")
+        await db.execute(sql["gather_tallies"], self.node)
+        await db.execute(sql["add_meta"], "server_key", new_key())
+        self.server_key = await db.fetchval(sql["meta"], "server_key")
         self._number = number
         self._lease_is_good(sent)
 
@@ -190,10 +183,8 @@ class PostgresStore(PostgresReads):
             self._address.dsn,
             min_size=1,
             max_size=READERS_MAX,
-            timeout=CONNECT_SECONDS,
-            server_settings=SETTINGS,
-            max_cached_statement_lifetime=0,
             reset=_keep_as_it_is,
+            **self._address.session(),
         )
 
     async def close(self) -> None:
@@ -204,8 +195,9 @@ class PostgresStore(PostgresReads):
             with suppress(asyncio.CancelledError):
                 await self._writer
             self._writer = None
-            with suppress(*AWAY, asyncpg.PostgresError):
-                await with_limit(self._db.execute(self._sql["leave"], self.epoch), CLOSE_SECONDS)
+            if self._db is not None:  # else it is not connected at the moment, and its lease expires
+                with suppress(*AWAY, asyncpg.PostgresError):
+                    await with_limit(self._db.execute(self._sql["leave"], self.epoch), CLOSE_SECONDS)
         if self._pool is not None:
             with suppress(*AWAY, asyncpg.PostgresError):
                 await with_limit(self._pool.close(), CLOSE_SECONDS)
@@ -359,6 +351,8 @@ class PostgresStore(PostgresReads):
         """Raises NodeIsOver if the commit has not landed, and never will."""
         state = await self._db.fetchrow(self._sql["is_alive"], self.epoch)
         if state is not None and state[1] == number:
+            # A session that ends while it waits for a standby leaves its commit here alone. A later one waits for both.
+            await with_limit(self._db.execute(self._sql["commit_again"], self.epoch), COMMIT_SECONDS)
             return True
         if state is None or not state[0]:
             raise NodeIsOver(TAKEN_OVER)

@@ -54,8 +54,9 @@ SELECT DISTINCT r.tenant, a.sha256,
   FROM artefact a JOIN run r ON r.no = a.run WHERE r.tenant <> 'default' AND a.size > 0
 
 -- name: names_artefact
+-- Callers of some workflows find the files that runs of these have made. The size is 0 where a run only received a file.
 SELECT 1 FROM artefact a JOIN run r ON r.no = a.run LEFT JOIN series s ON s.no = r.series
- WHERE a.sha256 = $2 AND r.tenant = $1 AND ($3::text[] IS NULL OR s.workflow = ANY ($3)) LIMIT 1
+ WHERE a.sha256 = $2 AND r.tenant = $1 AND ($3::text[] IS NULL OR a.size > 0 AND s.workflow = ANY ($3)) LIMIT 1
 
 -- name: artefacts_between
 SELECT DISTINCT sha256 FROM artefact WHERE sha256 >= $1 AND sha256 < $2

@@ -13,6 +13,10 @@ UPDATE node SET lane = CASE WHEN over THEN NULL ELSE lane END, over = true WHERE
 -- Incarnations that are over and have left nothing behind.
 DELETE FROM node WHERE over AND NOT EXISTS (SELECT 1 FROM run WHERE owner_epoch = node.epoch AND owner IS NOT NULL AND finished_at IS NULL)
 
+-- name: forget_duties
+-- Of incarnations that are over: any node may take them, and some are of schedules that were deleted.
+DELETE FROM duty WHERE epoch NOT IN (SELECT epoch FROM node WHERE NOT over)
+
 -- name: gather_tallies
 -- The counts of nodes that are gone become those of this one.
 WITH gone AS (DELETE FROM tally WHERE node <> $1 AND node NOT IN (SELECT name FROM node WHERE NOT over) RETURNING *)
@@ -25,6 +29,9 @@ RETURNING (extract(epoch FROM clock_timestamp()) * 1000)::bigint
 
 -- name: is_alive
 SELECT NOT over, committed FROM node WHERE epoch = $1
+
+-- name: commit_again
+UPDATE node SET committed = committed WHERE epoch = $1
 
 -- name: leave
 -- A graceful end: what is left can be claimed at once.
@@ -45,7 +52,8 @@ RETURNING 1
 UPDATE node SET address = $2 WHERE epoch = $1
 
 -- name: look
--- Everything that a node asks for once a second, in one row.
+-- Everything that a node asks for once a second, in one row. What is due is asked for in the order of its time: the planner, which
+-- does not know that time, would read whole tables for an EXISTS.
 SELECT NOT me.over,
        EXISTS (SELECT 1 FROM node WHERE NOT over AND lease_until <= clock_timestamp()),
        EXISTS (SELECT 1 FROM mail m JOIN run r ON r.no = m.run
@@ -53,9 +61,9 @@ SELECT NOT me.over,
                   AND (r.claimant IS NULL OR r.claimant = $1 OR r.claimant NOT IN (SELECT epoch FROM node WHERE NOT over))),
        EXISTS (SELECT 1 FROM node n JOIN run r ON r.owner_epoch = n.epoch
                 WHERE n.over AND r.owner IS NOT NULL AND r.finished_at IS NULL),
-       EXISTS (SELECT 1 FROM run WHERE owner IS NULL AND wake_at <= $2 AND finished_at IS NULL),
-       EXISTS (SELECT 1 FROM cursor WHERE next_at <= $2 AND slot IN ($3, $4)),
-       EXISTS (SELECT 1 FROM outbox WHERE done_at IS NULL AND due_at <= $2),
+       (SELECT 1 FROM run WHERE owner IS NULL AND wake_at <= $2 AND finished_at IS NULL ORDER BY wake_at LIMIT 1) IS NOT NULL,
+       (SELECT 1 FROM cursor WHERE next_at <= $2 AND slot IN ($3, $4) ORDER BY next_at LIMIT 1) IS NOT NULL,
+       (SELECT 1 FROM outbox WHERE done_at IS NULL AND due_at <= $2 ORDER BY due_at LIMIT 1) IS NOT NULL,
        EXISTS (SELECT 1 FROM assignment WHERE token = '' AND NOT stop),
        (SELECT array_agg(what || ' ' || n) FROM change_count)
   FROM node me WHERE me.epoch = $1
@@ -80,13 +88,13 @@ UPDATE run r SET claimant = $1 FROM pick WHERE r.no = pick.no
 RETURNING r.no, r.epoch, false, coalesce((SELECT lane FROM node WHERE epoch = r.owner_epoch), ''), r.no
 
 -- name: claim_due
--- Released runs whose time has come, the longest overdue first.
+-- Released runs whose time has come, the longest overdue first. They are few: an array of them is looked up by the key.
 WITH pick AS (
   SELECT r.no FROM run r
    WHERE r.owner IS NULL AND r.wake_at <= $4 AND r.finished_at IS NULL AND NOT r.no = ANY ($3::bigint[])
      AND (r.claimant IS NULL OR r.claimant = $1 OR r.claimant NOT IN (SELECT epoch FROM node WHERE NOT over))
    ORDER BY r.wake_at LIMIT $2 FOR UPDATE OF r SKIP LOCKED)
-UPDATE run r SET claimant = $1 FROM pick WHERE r.no = pick.no RETURNING r.no, r.epoch, true, '', r.wake_at
+UPDATE run r SET claimant = $1 WHERE r.no = ANY (ARRAY(SELECT no FROM pick)) RETURNING r.no, r.epoch, true, '', r.wake_at
 
 -- name: claim_run
 -- One run, unless another living node owns it or has claimed it.
@@ -103,8 +111,9 @@ SELECT 1 FROM run WHERE no = $1
 UPDATE run SET claimant = NULL WHERE no = ANY ($2::bigint[]) AND claimant = $1
 
 -- name: mail
--- Of the runs of this node, of released ones, and of those whose owner is over.
-SELECT m.run, m.dedup, m.body FROM mail m JOIN run r ON r.no = m.run
+-- Of the runs of this node, of released ones, and of those whose owner is over. OFFSET 0 keeps one look-up per letter, where the
+-- planner would read all runs.
+SELECT m.run, m.dedup, m.body FROM mail m, LATERAL (SELECT owner, owner_epoch, claimant FROM run WHERE no = m.run OFFSET 0) r
  WHERE (r.owner IS NULL OR r.owner_epoch = $1 OR r.owner_epoch NOT IN (SELECT epoch FROM node WHERE NOT over))
    AND (r.claimant IS NULL OR r.claimant = $1 OR r.claimant NOT IN (SELECT epoch FROM node WHERE NOT over))
  ORDER BY m.pos LIMIT $2

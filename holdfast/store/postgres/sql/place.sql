@@ -8,11 +8,7 @@ SELECT name, setting FROM pg_settings
 SELECT pg_is_in_recovery()
 
 -- name: lock_schema
--- One node at a time migrates or joins.
-SELECT pg_advisory_lock($1)
-
--- name: unlock_schema
-SELECT pg_advisory_unlock($1)
+SELECT pg_advisory_xact_lock($1)
 
 -- name: tables
 -- Those of extensions are not of another program.

@@ -53,10 +53,10 @@ SELECT body FROM blob WHERE run = $1 AND sha256 = $2
 SELECT part, body FROM board WHERE run = $1 AND part = ANY ($2::text[])
 
 -- name: runs_without_board
--- Of the newest runs, the finished ones with at least so many rows.
+-- Of the newest runs, those with at least so many rows. A finished run may have only what was stored while it was open.
 SELECT no FROM (SELECT no, finished_at FROM run ORDER BY no DESC LIMIT $1) r
- WHERE finished_at IS NOT NULL AND EXISTS (SELECT 1 FROM journal WHERE run = r.no AND seq >= $2)
-   AND NOT EXISTS (SELECT 1 FROM board WHERE run = r.no)
+ WHERE EXISTS (SELECT 1 FROM journal WHERE run = r.no AND seq >= $2)
+   AND NOT EXISTS (SELECT 1 FROM board WHERE run = r.no AND (r.finished_at IS NULL OR part = 'head'))
 
 -- name: blob_head
 SELECT substring(body FROM 1 FOR $3::int), octet_length(body) FROM blob WHERE run = $1 AND sha256 = $2

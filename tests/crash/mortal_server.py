@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.config import Settings
 from holdfast.engine import step as core
 from holdfast.http.serve import Serving, serve
-from holdfast.runtime import door, load
+from holdfast.runtime import entries, load
 from holdfast.tools.registry import Registry
 
 
@@ -30,7 +30,7 @@ def deadly(when: str, run_id: str) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def deciding(plan: Any, run: Any, event: Any, at: Any) -> Any:
-        if door.KINDS[type(event)] == when:
+        if entries.KINDS[type(event)] == when:
             die(run)
         return decide(plan, run, event, at)
 

@@ -80,9 +80,16 @@ def problems(place: Place, status: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("after", [False, True], ids=["right before", "right after"])
 @pytest.mark.parametrize(
-    ("last", "status"), [("fails", "failed"), ("cancels_its_run", "cancelled")], ids=["failed", "cancelled"]
+    ("last", "status", "after"),
+    [
+        pytest.param("fails", "failed", False, id="failed-right before"),
+        pytest.param("fails", "failed", True, id="failed-right after", marks=pytest.mark.long),
+        pytest.param(
+            "cancels_its_run", "cancelled", False, id="cancelled-right before", marks=pytest.mark.long
+        ),
+        pytest.param("cancels_its_run", "cancelled", True, id="cancelled-right after"),
+    ],
 )
 def test_every_call_is_undone_once_wherever_the_process_is_killed(
     tmp_path: Path, last: str, status: str, after: bool

@@ -13,6 +13,7 @@ import time
 import traceback
 
 from tests.sim.campaign import LAYERS, never_happened, replay_command, run_campaign
+from tests.sim.suspended import suspend_reads
 
 
 def main() -> int:
@@ -26,7 +27,14 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, help="end a campaign after this long")
     parser.add_argument("--occurrences", type=int, help="end a campaign of schedules after this many")
     parser.add_argument("--width", type=int, default=400, help="characters of a line of the trace")
+    parser.add_argument(
+        "--yield-reads", type=int, metavar="SEED", help="let the reads of the store suspend by this seed"
+    )
     given = parser.parse_args()
+    if given.yield_reads is not None:
+        if given.jobs > 1:
+            parser.error("--yield-reads takes one job")
+        suspend_reads(given.yield_reads)
     if given.seed is not None:
         return replay(given.layer, given.seed, given.width)
     if given.seeds is None:

@@ -1,4 +1,4 @@
-"""`python -m tests.sim.hunt BUG FIRST LAST`: look for a planted bug with some seeds, in a process that has the product.
+"""`python -m tests.sim.hunt BUG SEED…`: look for a planted bug with some seeds, in a process that has the product.
 
 The code of the functions that the bug changes is replaced in place, so that a process that has imported the product can be
 forked for each bug: to import a patched copy takes most hunts ten times as long as to find the bug. Prints the failures as
@@ -82,12 +82,12 @@ def _unwrapped(member: object, file: str) -> Iterator[FunctionType]:
 
 
 def main() -> None:
-    name, first, last = sys.argv[1:]
+    name, *seeds = sys.argv[1:]
     (bug,) = (each for each in planted.BUGS if each.name == name)
     if not plant(bug):
         print("null")
         return
-    found = run_seeds(bug.layer, range(int(first), int(last)), first_failure=True)
+    found = run_seeds(bug.layer, map(int, seeds), first_failure=True)
     print(json.dumps(list(found.failures.items())))
 
 

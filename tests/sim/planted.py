@@ -12,9 +12,11 @@ import subprocess
 import sys
 import tempfile
 import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -22,6 +24,9 @@ from tests.forks import Program
 from tests.sim.campaign import try_seed
 
 SEEDS_MAX: Final = 1_000
+KNOWN_MAX: Final = (
+    3  # seeds that are kept for each bug: a change of the product gives some seeds another course
+)
 HUNT_SECONDS_MAX: Final = 900
 KNOWN: Final = Path(__file__).with_name("planted.txt")
 ONE_AT_A_TIME: Final = threading.Lock()  # a seed makes limits of the product small while it runs
@@ -33,7 +38,7 @@ sys.path.append(sys.argv[2])
 import holdfast
 assert holdfast.__file__.startswith(sys.argv[1]), holdfast.__file__
 from tests.sim.campaign import run_seeds
-found = run_seeds(sys.argv[3], range(int(sys.argv[4]), int(sys.argv[5])), first_failure=True)
+found = run_seeds(sys.argv[3], map(int, sys.argv[4:]), first_failure=True)
 print(json.dumps(list(found.failures.items())))
 """
 
@@ -120,18 +125,18 @@ BUGS: Final = (
         "    draft.complete(path, NULL, node.keep, skipped=True)\n",
         '    draft.complete(path, msgspec.Raw(b"0"), node.keep, skipped=True)\n'),
     # -------------------------------------------------------------------------------------------------- the runtime
-    Bug("acts before the commit", "world", "runtime/door.py",
-        "        self._in_flight = True\n        self.committer.submit(batch, lambda error: self._done(batch, entries, error))\n\n    def _done",
-        "        self._in_flight = True\n        self._durable(entries)\n        self.committer.submit(batch, lambda error: self._done(batch, [], error))\n\n    def _done"),
+    Bug("acts before the commit", "world", "runtime/commits.py",
+        "        self.in_flight = True\n        self.committer.submit(batch, lambda error: self._done(batch, entries, error))\n\n    def _done",
+        "        self.in_flight = True\n        self._follower.committed(batch, entries)\n        self.committer.submit(batch, lambda error: self._done(batch, [], error))\n\n    def _done"),
     Bug("acknowledges before the commit", "world", "runtime/door.py",
-        "        self._entries.append(entry)\n",
-        "        self._entries.append(entry)\n        _answer(entry[3], None)\n"),
-    Bug("acknowledges a commit that failed", "world", "runtime/door.py",
-        "            _answer(reply, why)\n", "            _answer(reply, None)\n"),
-    Bug("drops the stimuli of a commit that failed", "world", "runtime/door.py",
-        "            self._turn_away(no, read_back(entry, row)[0], entry[3], error)\n",
-        "            _answer(entry[3], error)\n"),
-    Bug("keeps the state of a commit that failed", "world", "runtime/door.py",
+        "        commits.entries.append(entry)\n",
+        "        commits.entries.append(entry)\n        answer(entry[3], None)\n"),
+    Bug("acknowledges a commit that failed", "world", "runtime/commits.py",
+        "            answer(reply, why)\n", "            answer(reply, None)\n"),
+    Bug("drops the stimuli of a commit that failed", "world", "runtime/commits.py",
+        "            self.turn_away(no, read_back(entry, row)[0], entry[3], error)\n",
+        "            answer(entry[3], error)\n"),
+    Bug("keeps the state of a commit that failed", "world", "runtime/commits.py",
         "            self.away.add(no)\n            self.residents.pop(no, None)\n", ""),
     Bug("adoption does not raise the epoch", "world", "runtime/ownership.py",
         "        resident.epoch = _next_epoch(resident, claim)\n        held =", "        held ="),
@@ -144,7 +149,7 @@ BUGS: Final = (
         "self._delays.hours(run).items() if at <= now]", "self._delays.hours(run).items() if at <= now + 500]"),
     Bug("a stale process goes on writing", "world", "store/sqlite/store.py",
         'if execute(self._sql["read_epoch"]).get != self.epoch:', "if False:"),
-    Bug("the key depends on the attempt", "world", "execution/dispatcher.py",
+    Bug("the key depends on the attempt", "world", "execution/contexts.py",
         "idempotency_key(run.tenant, run.id, attempt.path)",
         'idempotency_key(run.tenant, run.id, f"{attempt.path}/{attempt.number}")'),
     Bug("a graceful stop gives nothing back", "world", "execution/dispatcher.py",
@@ -339,7 +344,7 @@ BUGS: Final = (
     Bug("an answered attempt is lost with its process", "world-waits", "runtime/ownership.py",
         "if step.parked is not None and step.target is None\n", "if False\n"),
     Bug("an answered attempt is given back at a stop", "world-waits", "execution/dispatcher.py",
-        "            if self._has_answer(no, path):\n", "            if False:\n"),
+        "            if has_answer(self.door.residents.get(no), path):\n", "            if False:\n"),
     Bug("the end of a wait is not shown", "world-waits", "runtime/door.py",
         "                batch.closed_waits.append(WaitClosed(at, outcome, run.no, path, attempt, wait.kind))\n",
         "                pass\n"),
@@ -386,9 +391,9 @@ BUGS: Final = (
         "                fresh = control.registered(now)\n"
         "                return decided.firing(cursor=msgspec.structs.replace(fresh, revision=answer.cursor.revision))\n"),
     Bug("open runs are counted in memory", "world-schedules", "triggers/fires.py",
-        "return Running(state.open, state.catchups, self.run_counts[key_of(state.cursor)])",
-        "count = self.run_counts[key_of(state.cursor)]\n"
-        "        return Running(min(state.open, count), min(state.catchups, count), count)"),
+        "return Running(state.open, state.catchups, self.run_counts[key], self._newest.get(key))",
+        "count = self.run_counts[key]\n"
+        "        return Running(min(state.open, count), min(state.catchups, count), count, self._newest.get(key))"),
     Bug("an event at the limit starts a run", "world-schedules", "triggers/occurrences.py",
         "if open_runs >= limit or waiting:", "if open_runs > limit or waiting:"),
 )  # fmt: skip
@@ -417,23 +422,24 @@ def occurrences(bug: Bug) -> int:
     return (ROOT / "holdfast" / bug.file).read_text(encoding="utf-8").count(bug.old)
 
 
-def hunt(bug: Bug, first: int = 0, last: int = SEEDS_MAX) -> tuple[int, str] | None:
-    """The first seed that finds a bug, and what it says of it."""
-    program = Program("tests.sim.hunt", [bug.name, str(first), str(last)], cwd=ROOT, env=dict(os.environ))
+def hunt(bug: Bug, seeds: Sequence[int]) -> tuple[int, str] | None:
+    """The first of the seeds that finds a bug, and what it says of it."""
+    words = [str(seed) for seed in seeds]
+    program = Program("tests.sim.hunt", [bug.name, *words], cwd=ROOT, env=dict(os.environ))
     out, err = program.communicate(timeout=HUNT_SECONDS_MAX)
     if program.wait():
         raise RuntimeError(err)
     found = json.loads(out)
     if found is None:
-        found = _hunt_in_a_copy(bug, first, last)
+        found = _hunt_in_a_copy(bug, words)
     return (found[0][0], found[0][1]) if found else None
 
 
-def _hunt_in_a_copy(bug: Bug, first: int, last: int) -> list[tuple[int, str]]:
+def _hunt_in_a_copy(bug: Bug, seeds: list[str]) -> list[tuple[int, str]]:
     """Of SQL, of constants and of functions that the bug takes away: by a process that imports a patched package."""
     with tempfile.TemporaryDirectory() as folder:
         patched(bug, Path(folder))
-        command = [sys.executable, "-BP", "-c", HUNT, folder, str(ROOT), bug.layer, str(first), str(last)]
+        command = [sys.executable, "-BP", "-c", HUNT, folder, str(ROOT), bug.layer, *seeds]
         done = subprocess.run(
             command, capture_output=True, text=True, cwd=folder, timeout=HUNT_SECONDS_MAX, check=False
         )
@@ -442,25 +448,25 @@ def _hunt_in_a_copy(bug: Bug, first: int, last: int) -> list[tuple[int, str]]:
     return list(json.loads(done.stdout))
 
 
-def find(bug: Bug) -> tuple[int, str] | None:
-    """As above, passing over seeds that find something in the product as it is: that is no proof.
+def find(bug: Bug) -> Iterator[tuple[int, str]]:
+    """The seeds that find a bug, and what each says of it. A seed that fails without the bug too is no proof.
 
-    The seed that found it last time is asked first; what it says is looked at anew.
+    The seeds that found it last time are asked first. What they say is looked at anew.
     """
-    known = known_seeds().get(bug.name)
-    if known is not None and (found := hunt(bug, known, known + 1)) and not fails_anyway(bug.layer, known):
-        return found
-    found = hunt(bug)
-    while found is not None and fails_anyway(bug.layer, found[0]):
-        found = hunt(bug, found[0] + 1)
-    return found
+    known = known_seeds().get(bug.name, [])
+    seeds = [*known, *(seed for seed in range(SEEDS_MAX) if seed not in known)]
+    while (found := hunt(bug, seeds)) is not None:
+        if not fails_anyway(bug.layer, found[0]):
+            yield found
+        seeds = seeds[seeds.index(found[0]) + 1 :]
 
 
 @cache
-def known_seeds() -> dict[str, int]:
-    """Bug → the seed that found it when `python -m tests.sim.planted --write` was last asked."""
+def known_seeds() -> dict[str, list[int]]:
+    """Bug → seeds that found it when `python -m tests.sim.planted --write` was last asked."""
     lines = KNOWN.read_text(encoding="utf-8").splitlines() if KNOWN.exists() else []
-    return {name: int(seed) for seed, _, name in (line.partition(" ") for line in lines)}
+    words = (line.partition(" ") for line in lines)
+    return {name: [int(seed) for seed in seeds.split(",")] for seeds, _, name in words}
 
 
 def fails_anyway(layer: str, seed: int) -> bool:
@@ -471,17 +477,25 @@ def fails_anyway(layer: str, seed: int) -> bool:
 def main() -> None:
     names = [name for name in sys.argv[1:] if name != "--write"]
     chosen = tuple(bug for bug in BUGS if not names or any(name in bug.name for name in names))
-    seeds = dict(known_seeds())
+    is_written = "--write" in sys.argv
+    known = dict(known_seeds())
+
+    def found_by(bug: Bug) -> list[tuple[int, str]]:
+        return list(islice(find(bug), KNOWN_MAX if is_written else 1))
+
     with ThreadPoolExecutor(2) as pool:
-        for bug, found in zip(chosen, pool.map(find, chosen), strict=True):
-            what = f"seed {found[0]}: {found[1][:110]}" if found else "NOT FOUND"
+        for bug, found in zip(chosen, pool.map(found_by, chosen), strict=True):
+            what = f"seed {found[0][0]}: {found[0][1][:110]}" if found else "NOT FOUND"
             print(f"{bug.layer:5} x{occurrences(bug)} {bug.name}: {what}", flush=True)
             if found:
-                seeds[bug.name] = found[0]
-            if "--write" in sys.argv:
-                every = {bug.name for bug in BUGS}
-                lines = [f"{seed} {name}\n" for name, seed in seeds.items() if name in every]
-                KNOWN.write_text("".join(lines), encoding="utf-8")
+                known[bug.name] = [seed for seed, _ in found]
+            if is_written:
+                write_known(known)
+
+
+def write_known(known: dict[str, list[int]]) -> None:
+    lines = [f"{','.join(map(str, known[bug.name]))} {bug.name}\n" for bug in BUGS if bug.name in known]
+    KNOWN.write_text("".join(lines), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,6 +10,7 @@ clock starts shortly before a clock change. When faults have stopped, everything
 from __future__ import annotations
 
 import asyncio
+import json
 import logging
 import sys
 from collections import Counter
@@ -430,7 +431,7 @@ class ScheduleWorld(World):
         self.order += 1
         if batch.awake_at is not None:
             self.heart = int(batch.awake_at), max(int(batch.awake_at), self.now())
-            self.acted(node, is_stored=batch.outages is not None)
+            self.acted(node, json.loads(batch.outages or "[]"))
         for firing in batch.firings:
             self.decided(node, firing)
         for row in batch.schedules:
@@ -442,11 +443,13 @@ class ScheduleWorld(World):
         if started:
             self.check_limits(started)
 
-    def acted(self, node: SimNode, *, is_stored: bool) -> None:
-        """A node has written a heartbeat. One that was on its way while the clock jumped says nothing about that."""
+    def acted(self, node: SimNode, outages: list[tuple[int, int]]) -> None:
+        """A node has written a heartbeat. One that was on its way while the clock jumped says nothing about that, unless that jump is among
+        the outages beside it."""
         fresh, self.fresh[node.name] = self.fresh.get(node.name, []), []
         for wake in fresh:
             is_jump = wake.asleep_from != wake.asleep
+            is_stored = any(start <= wake.asleep and wake.woke <= end for start, end in outages)
             if is_stored or not is_jump or self.loop.time() > wake.at + 2 * CALM_SECONDS:
                 wake.woken, wake.is_stored = max(self.now(), wake.woke), is_stored
             else:

@@ -113,6 +113,7 @@ class SimStore(SqliteStore):
     def _open(self) -> None:
         self.world.end_looks(self)
         super()._open()
+        self.world.opened = self.sim_node  # until here, the one before may append
 
     def _claim(self) -> None:
         pass
@@ -538,7 +539,6 @@ class World:
 
     async def open(self, node: SimNode) -> None:
         node.found = held_jobs(self.anchor) if self.started else set()
-        self.opened = node
         await node.engine.open()
         if self.is_graph and not self.started:
             await self.pull.join(node)
@@ -546,7 +546,6 @@ class World:
 
     async def visit(self, node: SimNode, run_id: str) -> None:
         """Take the file to cancel one run, drive nothing, and leave."""
-        self.opened = node
         await node.engine.open(drive=False)
         await self.cancel(node, run_id)
         self.counts["visit"] += 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 
@@ -14,10 +14,12 @@ from holdfast.cli.file import finished
 from holdfast.cli.options import Usage, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import ms_of, now_ms, painted, problem_lines, span, table
+from holdfast.cli.safe import one_line
 from holdfast.cli.schedule_source import schedules_of
 from holdfast.cli.streams import UNWRITTEN, give, say, show, show_lines
 from holdfast.cli.upcoming import fires_table, readable
 from holdfast.config import Settings
+from holdfast.errors import Problem
 from holdfast.triggers.sinks import SLOT as SINK
 
 LIMIT_MAX: Final = 500
@@ -111,7 +113,7 @@ async def _show(settings: Settings, schedule_id: str, *, as_json: bool) -> int:
     if as_json:
         data = msgspec.to_builtins(found)
         return _written(give(data | {"next": fires.items, "ledger": rows}))
-    lines = [*_headed(found), *problem_lines(found.notes, "note")]
+    lines = [*_headed(found), *(line for note in found.notes for line in _noted(note))]
     if fires.items:
         lines += ["", "next:", *_indented(fires_table(fires.items, fires.timezone, now_ms()))]
     if rows:
@@ -125,9 +127,10 @@ def _headed(found: Schedule) -> list[str]:
     lines = [f"{found.id}  {status}  starts {found.workflow}  ({found.origin}{where})"]
     if found.status == "unreadable":
         return lines  # a note says why; what it was is not known
-    lines += [f"  {words}" for words in found.words] or [f"  by {_trigger(found.definition)}"]
+    lines += [f"  {words}" for words in found.words]
     if found.paused_since:
-        lines.append(f"  paused since {found.paused_since}")
+        because = f": {found.paused_because}" if found.paused_because else ""
+        lines.append(f"  paused since {found.paused_since}{because}")
     if found.open_runs:
         lines.append(f"  open runs: {found.open_runs}")
     if found.error_count:
@@ -136,9 +139,9 @@ def _headed(found: Schedule) -> list[str]:
     return lines
 
 
-def _trigger(definition: dict[str, Any]) -> str:
-    trigger = definition["trigger"]
-    return " ".join(str(trigger[key]) for key in ("kind", "path", "workflow", "source") if key in trigger)
+def _noted(note: Problem) -> list[str]:
+    lines = [one_line(f"  note: {note.message}")]
+    return [*lines, one_line(f"    hint: {note.hint}")] if note.hint else lines
 
 
 def _indented(text: str) -> list[str]:
@@ -218,14 +221,15 @@ def _verdict_lines(one: Verdict) -> list[str]:
     run = f"; run {one.run_id}" if one.run_id else ""
     node = f" on {one.slot}" if one.slot not in ("", SINK) else ""
     said = one.message if one.outcome == "fired" else f"{outcome}: {one.message}"
-    head = f"{painted(sign, colour)} {when}{stretch}{node}  {said}{run}"
-    return [head, f"    hint: {one.hint}"] if one.hint else [head]
+    lines = [f"{painted(sign, colour)} {when}{stretch}{node}  {said}{run}"]
+    lines += [f"    warning: {warning}" for warning in one.warnings]
+    return [*lines, f"    hint: {one.hint}"] if one.hint else lines
 
 
 def _limit(given: Given, default: int) -> int:
     text = given.text("--limit") or str(default)
     if not text.isdecimal() or not 1 <= int(text) <= LIMIT_MAX:
-        raise Usage(f"--limit must be a number from 1 to {LIMIT_MAX}, not {text!r}")
+        raise Usage(f"-n, --limit must be a number from 1 to {LIMIT_MAX}, not {text!r}")
     return int(text)
 
 

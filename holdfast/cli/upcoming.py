@@ -117,7 +117,9 @@ def weekday_note(rule: Cron | Interval) -> Problem | None:
 
 
 def _zone(given: Given) -> str:
-    name = given.text("--tz") or "UTC"
+    name = given.text("--tz")
+    if name is None:
+        return "UTC"
     if (wrong := unknown_zone(name)) is not None:
         raise InvalidSpec([Problem("unknown_timezone", wrong[0], hint=wrong[1], source="--tz")])
     return name
@@ -126,7 +128,7 @@ def _zone(given: Given) -> str:
 def _count(given: Given) -> int:
     text = given.text("--limit") or str(COUNT)
     if not text.isdecimal() or not 1 <= int(text) <= COUNT_MAX:
-        raise Usage(f"--limit must be a number from 1 to {COUNT_MAX}, not {text!r}")
+        raise Usage(f"-n, --limit must be a number from 1 to {COUNT_MAX}, not {text!r}")
     return int(text)
 
 

@@ -30,6 +30,7 @@ from holdfast.spec.problems import quoted
 from holdfast.spec.schedule import of_skill, schedule_files, schedules_from_files
 from holdfast.spec.schedule_check import check_signed
 from holdfast.spec.schedule_record import ScheduleSpec
+from holdfast.spec.triggers import RunTrigger
 from holdfast.threads import in_thread
 from holdfast.triggers.definitions import Declared, Plan
 from holdfast.values import DEFAULT_TENANT
@@ -249,10 +250,21 @@ _MADE_BY = {"api": "the API", "plugin": "a plugin", "code": "a program"}
 
 
 def _unknown(specs: Sequence[ScheduleSpec], published: Sequence[str]) -> list[Problem]:
-    """Warnings about workflows that are not published, each once: fires fail until they are."""
+    """Warnings about workflows that are not published, each once: until they are, fires fail, or there are none."""
     known = set(published)
     first = {spec.workflow: spec for spec in reversed(specs) if spec.workflow not in known}
-    return [
+    watched = [
+        spec.problem(
+            "unknown_workflow",
+            ("trigger", "workflow"),
+            f"schedule {quoted(spec.id)}: no workflow {quoted(spec.trigger.workflow)} is published",
+            did_you_mean(spec.trigger.workflow, known)
+            or "no run of it ends until it is published, or sent as a definition",
+        )
+        for spec in specs
+        if isinstance(spec.trigger, RunTrigger) and spec.trigger.workflow not in known
+    ]
+    return watched[: WARNINGS_MAX + 1] + [
         spec.problem(
             "unknown_workflow",
             ("workflow",),

@@ -61,7 +61,7 @@ def replaced(
     *,
     outages: tuple[Outage, ...] = (),
 ) -> Due:
-    """The cursor under another definition. Commit it with the definition; if the answer is cut, without, and ask again.
+    """The cursor under another definition. Commit it together with the definition. If the answer is cut short, commit it alone and ask again.
 
     An edit that keeps the grid keeps the cursor. Otherwise everything that was due under the old grid is decided first, what
     was owed or waited for its jitter is kept, and the new grid counts from now.

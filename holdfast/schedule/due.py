@@ -12,7 +12,7 @@ How the runtime uses it, for each schedule with a clock and each slot:
    fire insert the ledger row, which is unique, and the run. An occurrence is written as `values.rfc3339`. A commit that finds
    another revision is dropped as a whole, and `due` is asked again.
 4. If `cancels_oldest`, cancel the oldest open run. This is said each time until it has ended, so a crash cannot lose it.
-5. If `is_cut`, begin again at 1; else arm a timer for `next_at`, if there is one.
+5. If `is_cut`, begin again at 1; else arm a timer for `next_at`, if there is one, or for `held_until`.
 
 Ask when the timer rings, when a run of the schedule ends, after an outage, and after pause, resume and edit (control.py). An idle
 schedule is only its stored `next_at`: starting the engine reads the soonest and parses nothing.
@@ -103,6 +103,7 @@ class Decision:
         self.schedule, self.cursor, self.now, self.outages = schedule, cursor, now, outages
         self.grid = grid_of(schedule.timing, cursor.registered_at)
         self.open, self.catchups, self.run_count = running.open, running.catchups, running.run_count
+        self.newest = running.newest
         self.at, self.total = cursor.at, cursor.total_run_count
         self.missed, self.waiting = list(cursor.missed), list(cursor.waiting)
         self.backfills = list(cursor.backfills)
@@ -113,6 +114,7 @@ class Decision:
         self.fires_left, self.ticks_left = limit, EXAMINED_MAX
         self.search = cursor.search
         self.is_paused = cursor.is_paused
+        self.held_until: int | None = None
 
     def made(self) -> Due:
         if self.search is not None and self.search.until <= self.at:
@@ -132,6 +134,7 @@ class Decision:
             is_cut,
             self._cancels_oldest(),
             EXAMINED_MAX - self.ticks_left,
+            self.held_until,
         )
 
     @property
@@ -256,7 +259,8 @@ class Decision:
                 # decided is known at the next call.
                 self.fires_left = 0
                 return False
-            return self._skip(tick, "overlap")
+            self.held_until = self._held_until(tick)
+            return self.held_until is None and self._skip(tick, "overlap")
         else:
             if self.schedule.overlap == "cancel_previous" and not self._has_dropped_waiting():
                 return False
@@ -264,6 +268,14 @@ class Decision:
             self.skipping = None
         self.at = tick.at
         return True
+
+    def _held_until(self, tick: Tick) -> int | None:
+        """How long a late occurrence waits for the run before it, if that began late too, after the occurrence was due: until the
+        next one may be due. Had the engine been in time, that run might have ended. None if it is over."""
+        if self.newest is None or self.newest <= tick.at + jitter_ms(self.schedule, tick.at):
+            return None
+        following = self.grid.after(self.newest - self.schedule.jitter_ms)
+        return following.at if following is not None and following.at > self.now else None
 
     @property
     def _has_room(self) -> bool:

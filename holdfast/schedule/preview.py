@@ -14,7 +14,7 @@ from holdfast.schedule.timing import Timing, grid_of
 from holdfast.schedule.zones import Zone, zone
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_SEARCHED_MAX: Final = 10_000  # ticks that are looked at, of which most may be excluded
+_SEARCHED_MAX: Final = 10_000  # ticks that are looked at, fewer if each costs more
 
 
 class Upcoming(msgspec.Struct, frozen=True):
@@ -33,12 +33,13 @@ def upcoming(timing: Timing, after: int, count: int, *, registered_at: int | Non
 
 def _upcoming(timing: Timing, after: int, registered_at: int) -> Iterator[Upcoming]:
     grid = grid_of(timing, registered_at)
-    for _ in range(_SEARCHED_MAX):
+    for _ in range(_SEARCHED_MAX // grid.cost):
         tick = grid.after(after)
         if tick is None:
             return
-        after = tick.at
-        if grid.is_excluded(tick):
+        until = grid.excluded_until(tick)
+        after = tick.at if until is None else until - 1
+        if until is not None:
             continue
         home = zone(timing.timezone)
         yield Upcoming(tick.at, local_text(tick.at, home), tick.fires, _note(tick, home))

@@ -147,11 +147,13 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Running(msgspec.Struct, frozen=True):
-    """The open runs of a schedule and slot, counted from stored runs. `run_count` is how many this process has started."""
+    """The open runs of a schedule and slot, counted from stored runs. `run_count` is how many this process has started, and `newest`
+    when it has started the last one, unless that catches up."""
 
     open: int = 0
     catchups: int = 0
     run_count: int = 0
+    newest: int | None = None
 
 
 class Fire(msgspec.Struct, frozen=True):
@@ -175,3 +177,6 @@ class Due(msgspec.Struct, frozen=True):
     is_cut: bool = False  # there is more: commit, and ask again at once
     cancels_oldest: bool = False  # an occurrence waits for the oldest open run to be cancelled
     examined: int = 0  # occurrences that were examined: what the answer cost
+    held_until: int | None = (
+        None  # an occurrence waits until then for a run to end: decide again at its end, or then
+    )

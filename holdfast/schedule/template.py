@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import LimitExceeded
+from holdfast.spec.placeholders import placeholders
 from holdfast.values import encode
 
 _MISSING: Final = object()
@@ -70,14 +71,13 @@ class _Rendering:
         return value
 
     def _pieces(self, text: str) -> Iterator[str]:
-        """The text with each placeholder written out. Braces that are not closed are plain text."""
+        """The text with each placeholder written out."""
         at = 0
-        while (start := text.find("{{", at)) >= 0 and (end := text.find("}}", start + 2)) >= 0:
-            path = text[start + 2 : end].strip()
+        for start, end, path in placeholders(text):
             value = self._value(path)
             yield text[at:start]
             yield "{{" + path + "}}" if value is _MISSING else self._text(path, value)
-            at = end + 2
+            at = end
         yield text[at:]
 
     def _value(self, path: str) -> Any:

@@ -106,7 +106,11 @@ class Grid:
         return best if best is not None and best.at >= self._first else None
 
     def is_excluded(self, tick: Tick) -> bool:
-        return self._calendar.excluded_until(tick.at) is not None
+        return self.excluded_until(tick) is not None
+
+    def excluded_until(self, tick: Tick) -> int | None:
+        """The first instant after the exclusion that a tick falls into; None if it falls into none."""
+        return self._calendar.excluded_until(tick.at)
 
     def fire_after(self, instant: int) -> Tick | None:
         """The first tick after an instant that fires; or, far into a long exclusion, one to go on from."""
@@ -114,7 +118,7 @@ class Grid:
         for _ in range(_PASSED_MAX // self.cost):
             if tick is None:
                 return None
-            until = self._calendar.excluded_until(tick.at)
+            until = self.excluded_until(tick)
             if until is None and tick.fires:
                 return tick
             tick = self.after(tick.at if until is None else until - 1)

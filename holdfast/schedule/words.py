@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.spec.cron import Cron, Dst, Interval
+from holdfast.spec.triggers import EndStatus, FileTrigger, RunTrigger, SourceTrigger, Trigger, WebhookTrigger
 
 _MONTHS: Final = (
     "January", "February", "March", "April", "May", "June", "July", "August", "September", "October", "November",
@@ -27,6 +28,31 @@ def in_words(rule: Cron | Interval, timezone: str = "UTC", dst: Dst | None = Non
             f"every {rule.text.removeprefix('@every').strip()}, counted from when the schedule was registered"
         )
     return f"{_time(rule)}{_date(rule)}, {timezone}{_clock_changes(rule, timezone, dst or Dst())}"
+
+
+def event_words(trigger: Trigger) -> str:
+    """When a schedule without a clock fires; empty for one with a clock."""
+    match trigger:
+        case WebhookTrigger(path):
+            return f"at a POST to {path}"
+        case RunTrigger(workflow, statuses, delay_secs):
+            later = f"{_span(delay_secs)} after" if delay_secs else "when"
+            return f"{later} a run of {workflow} has {_joined(list(map(_ended, statuses)), 'or')}"
+        case FileTrigger(path, pattern):
+            named = "" if pattern == "*" else f" matching {pattern}"
+            return f"when a file{named} has arrived in {path}"
+        case SourceTrigger(source):
+            return f"at each event of {source}"
+        case _:
+            return ""
+
+
+def _ended(status: EndStatus) -> str:
+    return status if status in ("completed", "failed") else f"been {status}"
+
+
+def _span(secs: int) -> str:
+    return f"{secs} second" if secs == 1 else f"{secs} seconds"
 
 
 def _time(cron: Cron) -> str:
@@ -105,5 +131,5 @@ def _spans(names: Sequence[str], values: Sequence[int]) -> str:
     return _joined(spans)
 
 
-def _joined(parts: Sequence[str]) -> str:
-    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} and {parts[-1]}"
+def _joined(parts: Sequence[str], word: str = "and") -> str:
+    return parts[0] if len(parts) == 1 else f"{', '.join(parts[:-1])} {word} {parts[-1]}"

@@ -23,12 +23,16 @@ import msgspec
 
 from holdfast import limits
 from holdfast.errors import InvalidSpec, LimitExceeded, Problem
+from holdfast.nearest import did_you_mean
 from holdfast.spec.notation import definition_from_file
+from holdfast.spec.problems import quoted, type_name
 from holdfast.spec.schedule import is_schedule_file
 
 WORKFLOW_KEYS: Final = ("dcc-mcp.workflows", "dcc-mcp.workflow.specs")
 SCHEDULES_KEY: Final = "dcc-mcp.workflow.schedules"
 HINT_KEY: Final = "dcc-mcp.workflows.search-hint"
+KEYS: Final = frozenset({*WORKFLOW_KEYS, SCHEDULES_KEY, HINT_KEY})
+OURS: Final = "dcc-mcp.workflow"  # keys that begin so are read by nobody else
 PATTERN_PARTS_MAX: Final = 32
 
 
@@ -65,7 +69,7 @@ class WorkflowCatalog:
     def from_skill(cls, meta: Any, root: str | os.PathLike[str]) -> WorkflowCatalog:
         """The workflows of a skill. `meta` has its `name` and `metadata`, as keys or as attributes."""
         skill, metadata = _part(meta, "name", ""), _part(meta, "metadata", {}) or {}
-        warnings: list[Problem] = []
+        warnings = _unknown(metadata)
         workflows = [text for key in WORKFLOW_KEYS for text in _texts(metadata, key, warnings)]
         schedules = _texts(metadata, SCHEDULES_KEY, warnings)
         hint = next((str(said) for said in _said(metadata, HINT_KEY) if said), "")
@@ -127,6 +131,24 @@ def _said(metadata: Any, key: str) -> list[Any]:
     return found
 
 
+def _unknown(metadata: Any) -> list[Problem]:
+    """Keys of ours that nothing reads. Keys of other programs are left alone."""
+    unknown = (key for key in _dotted(metadata) if key.startswith(OURS) and key not in KEYS)
+    return [
+        Problem("unknown_key", f"unknown key {quoted(key)}", hint=did_you_mean(key, KEYS)) for key in unknown
+    ]
+
+
+def _dotted(metadata: Any, before: str = "") -> Iterator[str]:
+    """Every key that holds a value, as one text with dots."""
+    for name, value in metadata.items() if isinstance(metadata, Mapping) else ():
+        key = f"{before}{name}"
+        if isinstance(value, Mapping) and key not in KEYS:
+            yield from _dotted(value, f"{key}.")
+        else:
+            yield key
+
+
 def _texts(metadata: Any, key: str, warnings: list[Problem]) -> list[str]:
     """The patterns under a key: a text with commas, or a list of texts."""
     texts: list[Any] = []
@@ -140,7 +162,7 @@ def _texts(metadata: Any, key: str, warnings: list[Problem]) -> list[str]:
     wrong = [text for text in texts if not isinstance(text, str)]
     hint = "write a list of patterns, or one text with commas"
     warnings += [
-        Problem("wrong_type", f"{key} holds {type(one).__name__}, not a pattern", hint=hint) for one in wrong
+        Problem("wrong_type", f"{key} holds {type_name(one)}, not a pattern", hint=hint) for one in wrong
     ]
     stripped = (text.strip() for text in texts if isinstance(text, str))
     return list(dict.fromkeys(text for text in stripped if text))
@@ -162,7 +184,7 @@ def _patterns(texts: list[str]) -> dict[str, tuple[str, ...]]:
 def _wrong(pattern: str) -> Problem | None:
     parts = pattern.split("/")
     if pattern.startswith(("/", "~")) or ".." in parts or "\\" in pattern:
-        reason = "it stays under the folder of the skill"
+        reason = "it must stay under the folder of the skill"
     elif any("**" in part and part != "**" for part in parts):
         reason = "** stands for folders, alone between slashes"
     elif any(part.count("[") != part.count("]") for part in parts):

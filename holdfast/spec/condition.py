@@ -145,7 +145,7 @@ OF_STEPS: Final = Refers(
 
 
 def condition_from(data: Any, report: Report, at: Where, who: str = "", refers: Refers = OF_GRAPHS) -> Expr:
-    """The condition that plain data spell; whatever is wrong with it is reported."""
+    """Build a condition from plain data; every problem in it is reported."""
     return _Reader(report, who, refers).condition(data, at)
 
 

@@ -14,7 +14,6 @@ from typing import Any, Final, Literal, NamedTuple, Protocol, TypeVar
 import msgspec
 
 from holdfast import limits
-from holdfast.nearest import did_you_mean
 from holdfast.spec.conversions import UNKNOWN, converted
 from holdfast.spec.expr import ExprError, Ref, parse_template
 from holdfast.spec.labels import LABEL_PATTERN, label_problem
@@ -130,9 +129,9 @@ class Choice(NamedTuple):
         value: str | None = fields.get(key, str, "text")
         if value is None or value in self.options:
             return value
-        hint = did_you_mean(value, self.options) or f"write {self.options[0]}"
-        message = f"{key} must be {' or '.join(self.options)}, not {quoted(value)}"
         near = meant("choice", value, self.options)
+        hint = f"write {self.options[0]}" if near is UNKNOWN else f"did you mean {near}?"
+        message = f"{key} must be {' or '.join(self.options)}, not {quoted(value)}"
         fields.wrong("invalid_choice", key, message, hint, self.options[0] if near is UNKNOWN else near)
         return None
 

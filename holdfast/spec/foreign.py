@@ -5,6 +5,7 @@ Knows words. Must not know which of our keys are allowed where: the caller says 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
@@ -68,12 +69,15 @@ _KEYS: Final[dict[str, str]] = {
     "input_key": "input source from",
     "output_key": "output target to result_key",
     "schedules": "schedule jobs crons",
-    "trigger": "when on schedule triggers cron every",
-    "expression": "cron schedule expr cron_expression crontab pattern",
+    "trigger": "when on schedule triggers cron every schedule_interval",
+    "expression": "cron schedule expr cron_expression crontab schedule_interval pattern",
     "timezone": "tz time_zone zone",
     "every": "interval period interval_secs seconds minutes hours every_secs every_seconds",
     "path": "url route endpoint webhook",
-    "missed_run_policy": "catchup misfire misfire_policy missed catch_up missed_runs",
+    "missed_run_policy": "catchup misfire misfire_policy missed catch_up missed_runs coalesce recover_missed_schedules",
+    "grace_secs": "grace grace_seconds misfire_grace_time starting_deadline_seconds late_maximum_delay",
+    "pause_after_failures": "pause_on_failure max_failures max_consecutive_failures max_consecutive_failed_dag_runs",
+    "enabled": "active is_active",
     "max_concurrent": "max_instances concurrency max_active_runs max_running",
     "overlap": "overlap_policy concurrency_policy overlapping",
     "exclude": "skip except holidays",
@@ -194,6 +198,7 @@ _TABLES: Final = {
 }
 
 
+_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _LISTS: Final = frozenset({"steps", "then", "else", "branches", "nodes", "edges"})
 _NAMES: Final = frozenset({"id", "name", "kind", "tool", "service", "workflow", "signal_key"})
 
@@ -209,7 +214,7 @@ def ours(
     """Our word for another system's, as far as it is allowed here, not taken, and fits the value. `what` names the table."""
     if not isinstance(word, str):
         return None
-    plain = word.strip().casefold().replace("-", "_")
+    plain = _CAMEL.sub("_", word.strip()).casefold().replace("-", "_")
     for name in _TABLES[what].get(plain, ()):
         if name in allowed and name not in taken and _may_hold(name, value):
             return name

@@ -164,8 +164,8 @@ class Fields:
                     misspelt.add(word)
                     self.report.settle((*self.at, word))  # what is misspelt is not missing as well
         for key in required:
-            if self.data.get(key) is None and key not in misspelt:
-                blank = blanks(key) if blanks and key not in claimed else UNKNOWN
+            if self.data.get(key) is None and key not in misspelt | claimed:
+                blank = blanks(key) if blanks else UNKNOWN
                 self.wrong("missing_key", key, f'the key "{key}" is missing', f"add `{key}: …`", near=blank)
 
     def _unknown(
@@ -178,8 +178,10 @@ class Fields:
     ) -> str:
         """Report an unknown key, and return the one that it stands for."""
         word = self.meant_key(key, near)
-        guess = f"did you mean {word}?" if word and nearest(key, near) else ""
-        hint = guess or (hint_of(key) if hint_of else "") or f"known keys are {', '.join(sorted(near))}"
+        guess = f"did you mean {word}?" if word else ""
+        if not nearest(key, near):  # where it belongs is more certain than what another system calls so
+            guess = (hint_of(key) if hint_of else "") or guess
+        hint = guess or f"known keys are {', '.join(sorted(near))}"
         patch = elsewhere(key) if elsewhere and word is None else NO_PATCH
         message, at = f"{self.who}unknown key {quoted(key)}", (*self.at, key)
         meant_word = word or (UNKNOWN if certain else key)

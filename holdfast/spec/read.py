@@ -287,20 +287,11 @@ class _Builder:
         self._aliases: dict[str, Any] = {}  # what stands at the pointer of an alias
         self._stack: list[_Open] = []
         self._path: list[Key] = []  # one entry per open collection that already waits for a value
-        self._takers: dict[str, Callable[[Any], None]] = {
-            "DocumentStartEvent": self._start_document,
-            "MappingStartEvent": self._start,
-            "SequenceStartEvent": self._start,
-            "MappingEndEvent": self._end,
-            "SequenceEndEvent": self._end,
-            "ScalarEvent": self._scalar,
-            "AliasEvent": self._alias,
-        }
 
     def take(self, event: yaml.Event) -> None:
-        taker = self._takers.get(type(event).__name__)
+        taker = _TAKERS.get(type(event).__name__)
         if taker:
-            taker(event)
+            taker(self, event)
 
     def note(self, code: str, message: str, mark: Mark, hint: str = "") -> None:
         line, column = mark
@@ -438,6 +429,18 @@ class _Builder:
     def _value_is_done(self) -> None:
         if self._stack:
             self._path.pop()
+
+
+# Kept beside the class: a builder that held its own methods would keep every text that it read until the next collection.
+_TAKERS: Final[dict[str, Callable[[_Builder, Any], None]]] = {
+    "DocumentStartEvent": _Builder._start_document,
+    "MappingStartEvent": _Builder._start,
+    "SequenceStartEvent": _Builder._start,
+    "MappingEndEvent": _Builder._end,
+    "SequenceEndEvent": _Builder._end,
+    "ScalarEvent": _Builder._scalar,
+    "AliasEvent": _Builder._alias,
+}
 
 
 # ---------------------------------------------------------------------------------------------------- scalars

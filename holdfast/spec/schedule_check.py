@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from typing import Any
 
 from holdfast.errors import Problem
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.names import check_name
 from holdfast.spec.patch import replace
+from holdfast.spec.placeholders import leads_nowhere, placeholders
 from holdfast.spec.problems import Fields, Where, quoted
 from holdfast.spec.schedule_keys import KINDS_OF_KEY
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.schedule_trigger import NO_TRIGGER, blank_of
-from holdfast.spec.triggers import PLUGIN, FileTrigger, RunTrigger, SourceTrigger, WebhookTrigger
+from holdfast.spec.triggers import (
+    PLUGIN,
+    ClockTrigger,
+    FileTrigger,
+    RunTrigger,
+    SourceTrigger,
+    WebhookTrigger,
+)
 
 
 def check_together(schedules: Iterable[ScheduleSpec]) -> list[Problem]:
@@ -86,6 +95,7 @@ def check_schedule(spec: ScheduleSpec, fields: Fields) -> None:
     if spec.trigger is not NO_TRIGGER and not fields.report.is_stored:
         _check_kinds(spec.trigger.kind, fields)
         _check_events(spec, fields)
+        _check_placeholders(spec, fields)
     _check_bounds(spec, fields)
 
 
@@ -110,6 +120,35 @@ def _check_events(spec: ScheduleSpec, fields: Fields) -> None:
         message = f"{fields.who}events that come while a run is open are skipped"
         hint = "write overlap: buffer_all to keep them, or max_concurrent: 0 for any number of runs"
         fields.report.note("events_are_skipped", (*fields.at, "trigger"), message, hint)
+
+
+def _check_placeholders(spec: ScheduleSpec, fields: Fields) -> None:
+    """Placeholders that are never filled in stay as they are, so a misspelt one would be noticed late."""
+    has_payload = not isinstance(spec.trigger, ClockTrigger)
+    for at, text in _texts(spec.inputs, (*fields.at, "inputs")):
+        for placeholder in placeholders(text):
+            if fields.report.has_notes_enough:
+                return
+            if (wrong := leads_nowhere(placeholder.path, has_payload=has_payload)) is not None:
+                why, hint = wrong
+                found = quoted(f"{{{{{placeholder.path}}}}}")
+                message = f"{fields.who}{found} is not filled in: {why}"
+                fields.report.note("unfilled_placeholder", at, message, hint)
+
+
+def _texts(value: Any, at: Where) -> Iterator[tuple[Where, str]]:
+    """Every text of the inputs, with its place; keys are not filled in."""
+    match value:
+        case str():
+            yield at, value
+        case dict():
+            for key, member in value.items():
+                yield from _texts(member, (*at, key))
+        case list():
+            for index, item in enumerate(value):
+                yield from _texts(item, (*at, index))
+        case _:
+            pass
 
 
 def _check_bounds(spec: ScheduleSpec, fields: Fields) -> None:

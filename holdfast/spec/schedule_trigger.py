@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
-from holdfast.nearest import did_you_mean
+from holdfast.spec import foreign
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.cron import expression_like
 from holdfast.spec.field_types import Table, make, read_table, required_in
@@ -32,8 +32,14 @@ NO_TRIGGER: Final = CronTrigger(())
 
 
 def trigger_has(key: str) -> str:
-    kinds = [kind for kind, (_, table) in TRIGGER_KEYS.items() if key in table]
-    return f"put it under `trigger:`, which has it for kind {', '.join(kinds)}" if kinds else ""
+    """Where a key of a schedule belongs, if that is its trigger, perhaps under the name that another system gives it."""
+    ours = key
+    if foreign.ours("key", key, SCHEDULE_KEYS) in (None, "trigger"):
+        words = (foreign.ours("key", key, table) for _, table in TRIGGER_KEYS.values())
+        ours = next((word for word in words if word), key)
+    kinds = [kind for kind, (_, table) in TRIGGER_KEYS.items() if ours in table]
+    name = "" if ours == key else f" as `{ours}`"
+    return f"put it under `trigger:`{name}, which has it for kind {', '.join(kinds)}" if kinds else ""
 
 
 def into_trigger(fields: Fields, key: str) -> Patch:
@@ -135,7 +141,7 @@ def _kind(fields: Fields) -> TriggerKind | None:
     if word is not None:
         message = f"unknown kind {quoted(word)}; the kinds are {', '.join(kinds)}"
         near = UNKNOWN if fields.report.is_full else meant_word("kind", word, kinds)
-        hint = did_you_mean(word, kinds) or "choose one of them"
+        hint = "choose one of them" if near is UNKNOWN else f"did you mean {near}?"
         fields.wrong("unknown_kind", "kind", message, hint, _kind_like(fields) if near is UNKNOWN else near)
     return None
 

@@ -122,7 +122,7 @@ STEP_KEYS: Final[Table] = {
         "Steps that follow a failure, after all retries: {kinds, steps}. They see `error`; the output of the last one becomes the output of the step.",
     ),
     "finally": Key(
-        Steps(), "Steps that follow the end of the step, also if it failed, was cancelled or timed out."
+        Steps(), "Steps to run after the step has ended, also if it failed, was cancelled or timed out."
     ),
 }
 

@@ -62,8 +62,8 @@ class Found(NamedTuple):
         if len(owed) > STRETCHES_MAX:
             raise LimitExceeded(
                 "backfill_stretches",
-                f"there are runs between {len(owed):,} stretches of missing occurrences, and a request may have "
-                f"{STRETCHES_MAX:,}; ask for a shorter time",
+                f"the missing occurrences form {len(owed):,} periods with runs between them, and a request may cover "
+                f"{STRETCHES_MAX:,} periods; ask for a shorter time",
             )
         every_ms = 0 if max_per_sec is None else round(1_000 / max_per_sec)
         return control.backfilled(self.cursor, owed, every_ms)

@@ -95,6 +95,7 @@ class Deciding(Service):
         self.run_counts: Counter[Key] = Counter()  # fires of this process
         self._wanted: dict[Key, None] = {}  # schedules to decide about although no timer is due
         self._owing: set[Key] = set()  # schedules with occurrences that wait for a run to end
+        self._held: dict[Key, int] = {}  # schedules that are due and wait for a run to end, but not longer
         self._ended: set[Key] = set()  # schedules with a run that ended while decisions were made
         self._querying: asyncio.Task[None] | None = None
         self.prepares = False  # whether fires are made ready before they are due
@@ -169,6 +170,10 @@ class Deciding(Service):
             self._all_changed()
             yield
 
+    def problem(self, tenant: str, schedule_id: str, slots: Iterable[str]) -> str:
+        """Why a schedule cannot be decided in this process; empty if it can."""
+        return next((why for slot in slots if (why := self.broken.get((tenant, schedule_id, slot)))), "")
+
     @property
     def is_busy(self) -> bool:
         return bool(self._tasks)
@@ -196,10 +201,13 @@ class Deciding(Service):
         """A run of a schedule has ended: there may be room for the next one."""
         if self.deciding.locked():
             self._ended.add(key)
-        if key in self._owing or self._store.look_every is not None:  # another node may know that it owes
+        if (
+            key in self._owing or key in self._held or self._store.look_every is not None
+        ):  # another node may know that it owes
             self.ask(key)
 
     async def _query(self) -> None:
+        self.timers.watch(True)
         try:
             while (self._is_asked or self._wanted) and not self._is_closed:
                 self._is_asked = False
@@ -221,9 +229,13 @@ class Deciding(Service):
             self._query_later()
         finally:
             self._querying = None
+            self.timers.watch(False)
 
     async def _wait_for(self, soonest: Millis | None) -> None:
         """Query again when the next schedule is due, and a little before, to make its run ready."""
+        held = min(self._held.values(), default=None)
+        if held is not None and (soonest is None or held < soonest):
+            return self.timers.due_in_store(Millis(held))
         if soonest is None or not self.prepares:
             return self.timers.due_in_store(soonest)
         early = Millis(soonest - AHEAD_MS)
@@ -294,12 +306,16 @@ class Deciding(Service):
     async def _read(self, now: Millis) -> list[ScheduleState]:
         wanted = list(self._wanted)[:PAGE]
         found = await self._store.schedule_states([key[:2] for key in wanted]) if wanted else []
-        found += await self._store.due_schedules(now, PAGE + len(self.broken))
+        self._held = {key: until for key, until in self._held.items() if until > now}
+        left_out = self.broken.keys() | self._held.keys()
+        found += [
+            state
+            for state in await self._store.due_schedules(now, PAGE + len(left_out))
+            if key_of(state.cursor) not in left_out
+        ]
         for key in wanted:
             del self._wanted[key]
-        states = {key_of(state.cursor): state for state in found}
-        for key in self.broken:
-            states.pop(key, None)
+        states = {key_of(state.cursor): state for state in found if key_of(state.cursor) not in self.broken}
         return sorted(states.values(), key=order_of)
 
     def decide(self, state: ScheduleState, now: Millis) -> Decided | None:
@@ -328,7 +344,7 @@ class Deciding(Service):
         if len(answer.fires) > 1:
             answer = due(schedule.clock, cursor, running, now, 1, outages=outages)
         is_stuck = answer.cursor == cursor and answer.next_at is not None and answer.next_at <= now
-        assert not is_stuck, f"schedule {schedule.spec.id} is due and nothing is decided"
+        assert answer.held_until or not is_stuck, f"schedule {schedule.spec.id} is due and nothing is decided"
         return Decided(state, schedule, answer, now)
 
     # ------------------------------------------------------------------------------------------------ carrying out
@@ -350,12 +366,16 @@ class Deciding(Service):
         """A decision is durable, or another process has made it."""
         key, cursor = one.key, one.due.cursor
         self._changed(key)
+        if one.due.held_until is None:
+            self._held.pop(key, None)
+        else:
+            self._held[key] = one.due.held_until
         if cursor.owes:
             self._owing.add(key)
-            if key in self._ended:  # perhaps after its open runs were counted
-                self._wanted[key] = None
         else:
             self._owing.discard(key)
+        if key in self._ended and (key in self._owing or key in self._held):
+            self._wanted[key] = None  # it ended perhaps after the open runs were counted
         if one.due.skipped:
             self.tally.skipped(key[1], cursor_of(one.state), one.due.skipped)
         if one.due.cancels_oldest:

@@ -85,8 +85,8 @@ class Definitions:
         async with self._fires.command():
             row = await self._store.schedule(tenant, spec.id)
             state = (await self._states(tenant, [spec.id])).get(spec.id)
-            is_damaged = state is not None and unreadable_state(state) != ""
-            if is_damaged or row != self._row(tenant, declared, origin, row):
+            is_new = state is not None and (self._is_elsewhere(state) or unreadable_state(state) != "")
+            if is_new or row != self._row(tenant, declared, origin, row):
                 await self._apply(tenant, origin, [declared], [])
         return row is None
 
@@ -119,11 +119,22 @@ class Definitions:
         """
         async with self._fires.command():
             plan = await self.plan(tenant, origin, source, declared)
-            changing = {*plan.added, *plan.changed}
+            changing = {*plan.added, *plan.changed, *await self._not_here(tenant, declared)}
             await self._apply(
                 tenant, origin, [one for one in declared if one.spec.id in changing], plan.removed
             )
         return plan
+
+    async def _not_here(self, tenant: str, declared: Sequence[Declared]) -> list[str]:
+        """Schedules that each node fires for itself, and that this one has not been given yet."""
+        local = [one.spec.id for one in declared if one.spec.locking == "node_local"]
+        return [
+            name for name, state in (await self._states(tenant, local)).items() if self._is_elsewhere(state)
+        ]
+
+    def _is_elsewhere(self, state: ScheduleState) -> bool:
+        """Is it decided by another node only?"""
+        return state.cursor.slot not in self._store.slots
 
     async def _of_set(self, tenant: str, origin: Origin, source: str) -> AsyncIterator[ScheduleRow]:
         after = ""
@@ -151,7 +162,7 @@ class Definitions:
                     await self._remove_into(batch, state)
             if await self._is_committed(batch):
                 return self._notify(tenant, origin, declared, removed)
-        raise RuntimeError(f"schedules of tenant {tenant} are changed by another process all the time")
+        raise RuntimeError(f"another process keeps changing the schedules of tenant {tenant}")
 
     async def _check_count(self, tenant: str, more: int) -> None:
         most = limits.now.schedules_max
@@ -176,7 +187,7 @@ class Definitions:
     ) -> None:
         if state is not None and state.schedule.origin != origin:
             raise ManagedByFile(state.schedule.id, state.schedule.origin, state.schedule.source)
-        if state is not None and state.cursor.slot not in self._store.slots:
+        if state is not None and self._is_elsewhere(state):
             state = None  # it is decided elsewhere, and has not been here yet
         row = self._row(tenant, declared, origin, None if state is None else state.schedule)
         key = self._key(tenant, declared.spec)

@@ -10,8 +10,8 @@ from typing import Final
 
 from holdfast.errors import HoldfastError, RunIsOver
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.commits import FiringLost
 from holdfast.runtime.committer import Committer
-from holdfast.runtime.door import FiringLost
 from holdfast.runtime.starts import StartRun, Starts
 from holdfast.schedule.template import Rendered
 from holdfast.store.base import Store

@@ -4,14 +4,14 @@
 
 The ledger knows which files were events before, so a restart repeats none and misses none. Rows of the ledger are deleted after
 a while, and files may stay for longer: a file that is older than that, and not newer than the position that is stored with
-the events, was decided before. Knows tasks and the ledger's rule; which files have arrived is read by arrivals.py.
+the events, was decided before. Of several nodes on one database, one looks; if it cannot read the folder, another one may. Knows tasks and the ledger's rule; which files have arrived is read by arrivals.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final
 
@@ -20,10 +20,11 @@ from holdfast.ops.watching import watch
 from holdfast.runtime.clock import Clock
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import FileTrigger
+from holdfast.store.base import Store
 from holdfast.threads import in_thread
 from holdfast.triggers.arrivals import Arrival, Stillness, arrivals, content_of
 from holdfast.triggers.occurrences import Delivery, Occurrences
-from holdfast.triggers.tasks import Tasks
+from holdfast.triggers.tasks import ELSEWHERE_SECS, Duty, Tasks
 from holdfast.values import Millis, rfc3339, written
 
 log = logging.getLogger("holdfast.files")
@@ -35,13 +36,19 @@ DAY_MS: Final = 86_400_000
 class Files(Tasks):
     """`retention_days` is how long rows of the ledger are kept at least; None means forever."""
 
-    def __init__(self, clock: Clock, occurrences: Occurrences, retention_days: float | None = None) -> None:
+    def __init__(
+        self, store: Store, clock: Clock, occurrences: Occurrences, retention_days: float | None = None
+    ) -> None:
         super().__init__()
-        self._clock, self._occurrences = clock, occurrences
+        self._store, self._clock, self._occurrences = store, clock, occurrences
         self._retention_ms = None if retention_days is None else int(retention_days * DAY_MS)
 
     def _listening(self, tenant: str, spec: ScheduleSpec) -> Coroutine[Any, Any, None]:
-        return Watching(self._clock, self._occurrences, tenant, spec, self._retention_ms).run()
+        def told(problem: str) -> None:
+            self.problems[tenant, spec.id] = problem
+
+        duty = Duty(self._store, "folder", tenant, spec)
+        return Watching(duty, self._clock, self._occurrences, tenant, spec, self._retention_ms, told).run()
 
 
 class Watching:
@@ -49,20 +56,23 @@ class Watching:
 
     def __init__(
         self,
+        duty: Duty,
         clock: Clock,
         occurrences: Occurrences,
         tenant: str,
         spec: ScheduleSpec,
         retention_ms: int | None,
+        told: Callable[[str], None],
     ) -> None:
         assert isinstance(spec.trigger, FileTrigger)
         self._clock, self._occurrences, self._retention_ms = clock, occurrences, retention_ms
         self._tenant, self._spec, self._trigger = tenant, spec, spec.trigger
+        self._duty, self._is_ours = duty, False
         self._folder = Path(spec.trigger.path).absolute()
         self._stillness = Stillness(spec.trigger.stable_secs)
         self._decided: set[Arrival] = set()  # by this process
         self._position = 0
-        self._problem = ""
+        self._problem, self._told = "", told
         self._changed = asyncio.Event()
 
     async def run(self) -> None:
@@ -71,7 +81,6 @@ class Watching:
             watch([self._folder], self._notice, self._log_problem)
         )
         try:
-            self._position = int(await self._occurrences.position(self._tenant, self._spec.id) or 0)
             while True:
                 self._changed.clear()
                 await self._wait(await self._scan())
@@ -93,10 +102,14 @@ class Watching:
         if problem and problem != self._problem:
             log.warning("schedule %s: %s: %s", self._spec.id, self._folder, problem)
         self._problem = problem
+        self._told(f"its folder {self._folder} cannot be read: {problem}" if problem else "")
 
     async def _scan(self) -> float | None:
         """Report files that have arrived; returns the seconds after which to scan again even without a notification."""
         try:
+            if not await self._takes_duty():
+                self._told("")  # what is wrong here keeps no file from being noticed
+                return ELSEWHERE_SECS
             found = await in_thread(arrivals, str(self._folder), self._trigger.pattern)
             due, left = self._stillness.due(found, self._clock.monotonic())
             self._decided &= set(found)
@@ -107,11 +120,20 @@ class Watching:
             self._log_problem("")
         except (OSError, LimitExceeded) as error:
             self._log_problem(str(error))
+            self._is_ours = False
+            await self._duty.pass_on()
             return AGAIN_SECS
         except HoldfastError as error:  # the store cannot be written now
             log.warning("schedule %s: files are reported later: %s", self._spec.id, error)
             return AGAIN_SECS
         return left
+
+    async def _takes_duty(self) -> bool:
+        """Is it this node that looks? Then it goes on where the one before was."""
+        if not self._is_ours and await self._duty.is_ours():
+            self._position = int(await self._occurrences.position(self._tenant, self._spec.id) or 0)
+            self._is_ours = True
+        return self._is_ours
 
     async def _report(self, one: Arrival, young: set[Arrival]) -> bool:
         """Make an event of a file; False if it has changed meanwhile."""

@@ -15,8 +15,9 @@ import msgspec
 
 from holdfast.errors import HoldfastError, Unavailable
 from holdfast.runtime.clock import Clock
+from holdfast.runtime.commits import FiringLost
 from holdfast.runtime.committer import Committer
-from holdfast.runtime.door import Door, FiringLost
+from holdfast.runtime.door import Door
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.starts import StartRun, Starts
 from holdfast.schedule.due import jitter_ms
@@ -51,6 +52,7 @@ class Fires(Deciding):
         self._door, self._starts, self._cancel = door, starts, cancel
         self.targets = Targets(starts)
         self._ahead = Portions()
+        self._newest: dict[Key, Millis] = {}  # when the last run of a schedule has started
         self.prepares = not door.shares_runs  # other nodes could change what the decisions depend on
         self._cancelling: dict[Key, asyncio.Task[None]] = {}
 
@@ -67,7 +69,8 @@ class Fires(Deciding):
             self.ask(key)  # the schedule may have to pause after too many failures
 
     def running(self, state: ScheduleState) -> Running:
-        return Running(state.open, state.catchups, self.run_counts[key_of(state.cursor)])
+        key = key_of(state.cursor)
+        return Running(state.open, state.catchups, self.run_counts[key], self._newest.get(key))
 
     async def _start_all(self, decisions: list[Decided]) -> list[Firing]:
         """Start the runs of decisions; returns the decisions whose run could not be started."""
@@ -146,11 +149,14 @@ class Fires(Deciding):
             count = sum(len(portion.fires) for portion in portions)
             if not portions or not self._starts.can_enter(count):
                 return
+            self._door.hold()
             try:
                 await self._enter(portions)
             except BaseException:  # they are read again
                 self._wanted.update(dict.fromkeys(key for portion in portions for key in portion.keys))
                 raise
+            finally:
+                self._door.let_go()
 
     async def _enter(self, portions: list[Portion]) -> None:
         """Start the runs of portions: the next one fills a commit while the one before is being written."""
@@ -196,6 +202,10 @@ class Fires(Deciding):
         """The run of an occurrence is durable."""
         self.run_counts[one.key] += 1
         (fire,), schedule = one.due.fires, one.known.clock
+        if fire.is_catchup:  # what is due beside it is skipped at the limit, however late both are
+            self._newest.pop(one.key, None)
+        else:
+            self._newest[one.key] = self._clock.now()
         self.tally.add(one.key[1], "fired", _reason(fire))
         if schedule is not None and not fire.is_catchup:
             self.tally.started_late(self._clock.now() - fire.at - jitter_ms(schedule, fire.at))

@@ -130,6 +130,11 @@ class Kinds(Service):
         for kind in self._kinds.values():
             kind.remove(tenant, schedule_id)
 
+    def problem(self, tenant: str, schedule_id: str) -> str:
+        """What keeps the events of a schedule from being noticed in this process; empty if nothing does."""
+        key = tenant, schedule_id
+        return self.sources.problems.get(key, "") or self.files.problems.get(key, "")
+
     def run_ended(self, resident: ResidentRun) -> None:
         """The end of a run is durable: schedules may wait for it, and there may be room for an event that waits."""
         if self.run_ends.are_wanted:

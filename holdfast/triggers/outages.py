@@ -32,36 +32,47 @@ class Outages:
     def __init__(self, store: Store, committer: Committer, clock: Clock) -> None:
         self._store, self._committer, self._clock = store, committer, clock
         self.stretches: tuple[Outage, ...] = ()
-        self._slept_from: Millis | None = None  # the start of an outage that is not stored yet
+        self._unstored: tuple[Outage, ...] = ()
+        self._is_open = False
 
     async def open(self) -> None:
-        """Find out since when no engine was awake. Where nothing was due meanwhile, nothing is written."""
-        awake_at, text = await self._store.awake()
-        self.stretches = tuple(Outage(*pair) for pair in _DECODER.decode(text or "[]"))
-        self.cut()
-        self.slept_from(awake_at or Millis(0))
+        """Find out since when no engine was awake. Where nothing was due meanwhile, nothing is written.
+
+        Asked again after a failure, it reads nothing: what was stored since then is a heartbeat of this process.
+        """
+        if not self._is_open:
+            awake_at, text = await self._store.awake()
+            self.stretches = tuple(Outage(*pair) for pair in _DECODER.decode(text or "[]"))
+            self.cut()
+            self.slept_from(awake_at or Millis(0))
+            self._is_open = True
         await self.store()
 
     def slept_from(self, awake_at: Millis) -> None:
         """No engine was awake from then until now. `store` makes it count."""
-        self._slept_from = awake_at if self._slept_from is None else min(self._slept_from, awake_at)
+        if awake_at < (now := self._clock.now()):
+            self._unstored = _merged((*self._unstored, Outage(awake_at, now)))
 
     async def store(self) -> None:
-        """Make a new outage durable, if any occurrence was due in it."""
-        if self._slept_from is None:
+        """Make new outages durable, if any occurrence was due in them. They end when they were noticed, however late they are stored."""
+        if not self._unstored:
             return
-        asleep_from, now, soonest = self._slept_from, self._clock.now(), await self._store.next_due()
+        soonest = await self._store.next_due()
         self.passed(soonest)
-        if soonest is not None and soonest <= now and asleep_from < now:
-            stretches = _merged((*self.stretches, Outage(asleep_from, now)))
-            batch = Batch()
-            batch.awake_at = now
-            batch.outages = msgspec.json.encode(
-                [(one.asleep_from, one.woke_at) for one in stretches]
-            ).decode()
+        new, self._unstored = self._unstored, ()
+        found = tuple(one for one in new if soonest is not None and soonest <= one.woke_at)
+        if not found:
+            return
+        stretches = _merged((*self.stretches, *found))
+        batch = Batch()
+        batch.awake_at = self._clock.now()
+        batch.outages = msgspec.json.encode([(one.asleep_from, one.woke_at) for one in stretches]).decode()
+        try:
             await self._committer.commit(batch)
-            self.stretches = stretches
-        self._slept_from = None
+        except BaseException:
+            self._unstored = (*new, *self._unstored)
+            raise
+        self.stretches = _cut(stretches, self._clock.now())
 
     def passed(self, soonest: Millis | None) -> None:
         """The next occurrence of all schedules is due at `soonest`: outages that ended before it concern none."""
@@ -73,12 +84,17 @@ class Outages:
     def cut(self) -> None:
         """The wall clock was set back: an outage cannot end in the future."""
         now = self._clock.now()
-        cut = (Outage(one.asleep_from, min(one.woke_at, now)) for one in self.stretches)
-        self.stretches = tuple(one for one in cut if one.asleep_from < one.woke_at)
+        self.stretches, self._unstored = _cut(self.stretches, now), _cut(self._unstored, now)
+
+
+def _cut(stretches: tuple[Outage, ...], now: Millis) -> tuple[Outage, ...]:
+    cut = (Outage(one.asleep_from, min(one.woke_at, now)) for one in stretches)
+    return tuple(one for one in cut if one.asleep_from < one.woke_at)
 
 
 def _merged(stretches: tuple[Outage, ...]) -> tuple[Outage, ...]:
     if len(stretches) <= OUTAGES_MAX:
         return stretches
-    first, second, *rest = stretches
-    return (Outage(min(first.asleep_from, second.asleep_from), max(first.woke_at, second.woke_at)), *rest)
+    kept = len(stretches) - OUTAGES_MAX + 1
+    old, rest = stretches[:kept], stretches[kept:]
+    return (Outage(min(one.asleep_from for one in old), max(one.woke_at for one in old)), *rest)

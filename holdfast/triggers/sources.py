@@ -5,8 +5,9 @@
         yield event_id, payload      # returns when the event is durable: then acknowledge it
 
 The position is the id of the last event whose outcome is durable, and is stored by the commit of that event. A source that
-raises or ends is started again from there, after a pause that doubles. Knows tasks and pauses; what becomes of an event is
-decided by occurrences.py.
+raises or ends is started again from there, after a pause that doubles. Of several nodes on one database, one listens; it passes
+the duty on when the source fails, so that a node that has the module gets its turn. Knows tasks and
+pauses; what becomes of an event is decided by occurrences.py.
 """
 
 from __future__ import annotations
@@ -26,9 +27,10 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.starts import encoded
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.triggers import SourceTrigger
+from holdfast.store.base import Store
 from holdfast.tools.references import resolved
 from holdfast.triggers.occurrences import Delivery, Occurrences
-from holdfast.triggers.tasks import Tasks
+from holdfast.triggers.tasks import ELSEWHERE_SECS, Duty, Tasks
 
 log = logging.getLogger("holdfast.sources")
 
@@ -39,14 +41,9 @@ Generator = Callable[[str | None], AsyncGenerator[Any, None]]
 
 
 class Sources(Tasks):
-    def __init__(self, clock: Clock, occurrences: Occurrences) -> None:
+    def __init__(self, store: Store, clock: Clock, occurrences: Occurrences) -> None:
         super().__init__()
-        self._clock, self._occurrences = clock, occurrences
-        self.problems: dict[tuple[str, str], str] = {}  # why a source is not running now
-
-    def remove(self, tenant: str, schedule_id: str) -> None:
-        super().remove(tenant, schedule_id)
-        self.problems.pop((tenant, schedule_id), None)
+        self._store, self._clock, self._occurrences = store, clock, occurrences
 
     async def _listening(self, tenant: str, spec: ScheduleSpec) -> None:
         """Listen to a source for as long as its schedule exists."""
@@ -54,9 +51,16 @@ class Sources(Tasks):
         ending = set(self._ending)  # of the schedule before it was changed: two must not listen at once
         if ending:
             await asyncio.wait(ending)
+        duty = Duty(self._store, "source", tenant, spec)
         while True:
             count = 0
             try:
+                if not await duty.is_ours():
+                    self.problems.pop(
+                        (tenant, spec.id), None
+                    )  # what was wrong here keeps no event from being noticed
+                    await asyncio.sleep(ELSEWHERE_SECS)
+                    continue
                 async for _ in self._events(tenant, spec):
                     count += 1
                     self.problems.pop((tenant, spec.id), None)
@@ -70,7 +74,10 @@ class Sources(Tasks):
                     exc_info=not isinstance(error, HoldfastError),
                 )
             pause = PAUSE_SECS if count else min(2 * pause, PAUSE_SECS_MAX)
-            self.problems[tenant, spec.id] = f"{why}; it is started again after {pause:g} s"
+            self.problems[tenant, spec.id] = (
+                f"its source is not running: {why}; it is started again after {pause:g} s"
+            )
+            await duty.pass_on()
             await asyncio.sleep(pause)
 
     async def _events(self, tenant: str, spec: ScheduleSpec) -> AsyncGenerator[None, None]:

@@ -26,7 +26,7 @@ from holdfast.spec.moments import parse_moment
 from holdfast.store.base import Store
 from holdfast.store.schedule_records import LedgerKey, LedgerRow
 from holdfast.values import Millis, rfc3339
-from holdfast.views.schedules import ScheduleQueries, ScheduleStatus, ScheduleView, detail_of
+from holdfast.views.schedules import STALLED, ScheduleQueries, ScheduleStatus, ScheduleView, detail_of
 
 Outcome = Literal[
     "fired", "skipped", "failed", "buffered", "waiting", "undecided", "will_fire", "will_not_fire", "not_due", "unknown"
@@ -74,6 +74,7 @@ BUFFERED: Final = {
     "delayed": "waits until its delay has passed",
     "handing_over": "is being handed to the sink",
 }
+DISABLED: Final = ("the schedule is disabled", "disabled", "write enabled: true")
 SLOTS_MAX: Final = 1_000
 ROWS_READ_MAX: Final = 500  # ledger rows read backwards from the requested time
 TICKS_MAX: Final = 500
@@ -94,6 +95,7 @@ class Verdict(msgspec.Struct, frozen=True):
     run_id: str | None = None
     decided_at: Millis | None = None
     slot: str = ""  # the node, of a schedule that fires on each of them
+    warnings: tuple[str, ...] = ()
 
 
 class Why(msgspec.Struct, frozen=True):
@@ -114,7 +116,7 @@ class WhyQueries:
             return await self._of_deleted(tenant, schedule_id, limit)
         if when is None:
             rows = await self._store.ledger(tenant, schedule_id, None, limit)
-            items = [*_never_again(view), *(verdict(row, view) for row in rows)]
+            items = [*_from_now_on(view), *(verdict(row, view) for row in rows)]
             return Why(schedule_id, view.status, items[:limit])
         slots = dict.fromkeys((*view.slots, *await self._store.ledger_slots(tenant, schedule_id, SLOTS_MAX)))
         exact = [
@@ -153,9 +155,10 @@ class WhyQueries:
 def verdict(row: LedgerRow, view: ScheduleView | None = None) -> Verdict:
     """A row of the ledger in words."""
     what, hint = REASONS.get(row.reason, (row.reason, ""))
-    message = str(detail_of(row).get("message", "")) or what
+    detail = detail_of(row)
+    message = str(detail.get("message", "")) or what
     if row.outcome == "fired":
-        message, hint = _fired(row), ""
+        message, hint = _fired(row, str(detail.get("shifted_from", ""))), ""
     elif row.outcome == "buffered":
         message, hint = BUFFERED.get(row.reason, BUFFERED[""]), ""
     return Verdict(
@@ -171,10 +174,11 @@ def verdict(row: LedgerRow, view: ScheduleView | None = None) -> Verdict:
         row.run_id,
         row.at,
         row.slot,
+        tuple(map(str, detail.get("warnings", ()))),
     )
 
 
-def _fired(row: LedgerRow) -> str:
+def _fired(row: LedgerRow, shifted_from: str) -> str:
     match row.reason:
         case "manual":
             return "fired by request"
@@ -184,16 +188,25 @@ def _fired(row: LedgerRow) -> str:
             return "fired by a backfill"
         case _:
             pass
+    if row.occurrence != rfc3339(row.scheduled_at):  # an event: it has no time to be late for
+        return "fired"
+    shifted = f", instead of {shifted_from[11:]}, which does not exist on this day" if shifted_from else ""
     caught_up = ", caught up" if row.is_catchup else ""
-    return f"fired {_span(row.at - row.scheduled_at)} after its time{caught_up}"
+    return f"fired {_span(row.at - row.scheduled_at)} after its time{shifted}{caught_up}"
 
 
-def _never_again(view: ScheduleView) -> list[Verdict]:
-    """That no occurrence is left, whatever became of those before."""
+def _from_now_on(view: ScheduleView) -> list[Verdict]:
+    """Why it does not fire any more, or not for now, whatever became of the occurrences before."""
+    if view.status == "paused":
+        message = "the schedule is paused" + (f": {view.paused_because}" if view.paused_because else "")
+        resume = f"holdfast schedules resume {view.row.id} starts it again"
+        return [Verdict("will_not_fire", message, "paused", resume)]
+    if view.status == "disabled":
+        return [Verdict("will_not_fire", *DISABLED)]
     return [
         Verdict("will_not_fire", note.message, note.code, note.hint)
         for note in view.notes
-        if note.code == NEVER_FIRES
+        if note.code in (NEVER_FIRES, STALLED)
     ]
 
 
@@ -276,7 +289,7 @@ def _undecided(view: ScheduleView, clock: Schedule, grid: Grid, tick: Tick) -> V
         registered = rfc3339(Millis(view.registered_at))
         return said("unknown", f"the schedule has existed since {registered}", "not_registered")
     if not view.spec.enabled:
-        return said("will_not_fire", "the schedule is disabled", "disabled", "write enabled: true")
+        return said("will_not_fire", *DISABLED)
     if not tick.fires:
         return stopped("dst_gap")
     if grid.is_excluded(tick):

@@ -20,7 +20,7 @@ from holdfast.schedule.of_spec import NEVER_FIRES, notes_on, schedule_of
 from holdfast.schedule.preview import Upcoming, upcoming
 from holdfast.schedule.records import Cursor, Schedule
 from holdfast.schedule.timing import grid_of
-from holdfast.schedule.words import in_words
+from holdfast.schedule.words import event_words, in_words
 from holdfast.spec.cron import parse_expression
 from holdfast.spec.schedule import schedule_from_stored
 from holdfast.spec.schedule_record import ScheduleSpec
@@ -43,6 +43,7 @@ __all__ = [
     "words_of",
 ]  # for those who know no store
 
+STALLED: Final = "stalled"
 UNREADABLE: Final = (
     "its stored definition or position cannot be read, so it does not fire; put it anew, or delete it"
 )
@@ -65,6 +66,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
     failures: int  # since the last run that completed
     last_error: str
     as_of: int
+    problem: str = ""  # what keeps it from firing in this process
 
     @property
     def total_run_count(self) -> int:
@@ -80,6 +82,16 @@ class ScheduleView(msgspec.Struct, frozen=True):
         return Millis(min(since)) if since else None
 
     @property
+    def paused_because(self) -> str:
+        """What made it pause by itself; empty if nothing did."""
+        limit = self.spec.pause_after_failures
+        if self.paused_since is None or not 0 < limit <= self.failures:
+            return ""
+        return (
+            f"its last {self.failures} runs have failed" if self.failures > 1 else "its last run has failed"
+        )
+
+    @property
     def clock(self) -> Schedule | None:
         """The part that decides when it fires, if a clock does."""
         return schedule_of(self.spec)
@@ -93,7 +105,8 @@ class ScheduleView(msgspec.Struct, frozen=True):
         """Warnings about it."""
         if self.status == "unreadable":
             return [Problem("unreadable", self.last_error)]
-        return notes_on(self.spec, self.as_of)
+        stalled = [Problem(STALLED, self.problem)] if self.problem else []
+        return stalled + notes_on(self.spec, self.as_of)
 
     @property
     def never_fires(self) -> bool:
@@ -122,8 +135,15 @@ class NextFire(msgspec.Struct, frozen=True):
 
 
 class ScheduleQueries:
-    def __init__(self, store: Store, now: Callable[[], int]) -> None:
-        self._store, self._now = store, now
+    """`problem` says by tenant, id and slots what keeps a schedule from firing in this process, which no row tells."""
+
+    def __init__(
+        self,
+        store: Store,
+        now: Callable[[], int],
+        problem: Callable[[str, str, Sequence[str]], str] = lambda tenant, schedule_id, slots: "",
+    ) -> None:
+        self._store, self._now, self._problem = store, now, problem
 
     async def schedules(self, tenant: str, *, cursor: str | None, limit: int) -> Page[ScheduleView]:
         """In the order of their ids."""
@@ -145,7 +165,9 @@ class ScheduleQueries:
         now = self._now()
         views: list[ScheduleView] = []
         for row in rows:
-            views.append(_view_or_why_not(row, found.get(row.id, []), now))
+            view = _view_or_why_not(row, found.get(row.id, []), now)
+            problem = self._problem(row.tenant, row.id, view.slots) if view.spec.enabled else ""
+            views.append(msgspec.structs.replace(view, problem=problem) if problem else view)
             if len(views) % VIEWS_OF_A_TURN == 0:
                 await asyncio.sleep(0)
         return views
@@ -181,10 +203,10 @@ def next_fires(view: ScheduleView, now: int, limit: int) -> list[NextFire]:
 
 
 def words_of(spec: ScheduleSpec) -> list[str]:
-    """When a schedule fires, one sentence per rule; empty for triggers without a clock."""
+    """When a schedule fires, one sentence per rule."""
     clock = schedule_of(spec)
     if clock is None:
-        return []
+        return [event_words(spec.trigger)]
     timing = clock.timing
     words = [in_words(parse_expression(text), timing.timezone, timing.dst) for text in timing.expressions]
     return words + ([f"once at each of {len(timing.instants):,} listed instants"] if timing.instants else [])

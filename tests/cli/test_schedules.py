@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from holdfast.schedule.records import Cursor, Pause
 from tests.cli.conftest import Cli
 from tests.store.conformance.schedules import commit, ends
-from tests.views.test_schedules import Desk, at
+from tests.views.test_schedules import MADE, NOW, Desk, at
 
 # Nothing of it is due while a test runs, so that a server leaves it as it is.
 CRON = {"kind": "cron", "expression": "0 30 2 29 2 * 2096", "timezone": "Europe/Berlin"}
@@ -55,7 +56,7 @@ def test_schedules_are_listed_with_their_state(place: Cli) -> None:
     assert done.returncode == 0, done.stderr
     head, hook, nightly = done.stdout.splitlines()
     assert head.split() == ["SCHEDULE", "WORKFLOW", "STATUS", "NEXT", "IN", "OPEN", "WHEN"]
-    assert hook.split() == ["hook", "cleanup", "active", "webhook"]
+    assert hook.split(maxsplit=3) == ["hook", "cleanup", "active", "at a POST to /hooks/a"]
     assert nightly.startswith("nightly   cleanup   active") and "at 02:30 on day 29" in nightly
 
 
@@ -111,6 +112,34 @@ def test_the_last_occurrences_are_explained(place: Cli) -> None:
 def test_a_time_is_explained_past_and_future(place: Cli, when: str, outcome: str) -> None:
     (found,) = place.json("schedules", "why", "nightly", when)["items"]
     assert found["outcome"] == outcome
+
+
+def test_what_was_not_filled_in_is_a_warning(cli: Cli) -> None:
+    warning = '{"warnings": ["{{trigger.payload.x}} was left as it is: nothing has that name"]}'
+
+    async def write(desk: Desk) -> None:
+        await desk.put(trigger=CRON, next_at=at(2096, 2, 29, 1, 30))
+        await desk.fired(1, at(2026, 3, 27, 1, 30), detail=warning)
+
+    stored(cli, write)
+    done = cli.run("schedules", "why", "nightly", "-n", "1")
+    assert done.stdout.splitlines()[1:] == [
+        "    warning: {{trigger.payload.x}} was left as it is: nothing has that name"
+    ]
+
+
+def test_a_schedule_that_paused_itself_shows_what_made_it(cli: Cli) -> None:
+    async def write(desk: Desk) -> None:
+        paused = Cursor(MADE, NOW, pauses=(Pause(NOW),))
+        await desk.put(paused, trigger=CRON, next_at=None, pause_after_failures=1)
+        await desk.fired(1, at(2026, 3, 27, 1, 30))
+        await commit(desk.store, ends(1, "no luck", name="nightly"))
+
+    stored(cli, write)
+    assert ": its last run has failed\n" in cli.run("schedules", "show", "nightly").stdout
+    stopped, hint, *_ = cli.run("schedules", "why", "nightly").stdout.splitlines()
+    assert stopped == "· from now on  will not fire: the schedule is paused: its last run has failed"
+    assert hint == "    hint: holdfast schedules resume nightly starts it again"
 
 
 @pytest.mark.parametrize("words", [("show", "nothing"), ("why", "nothing")])

@@ -109,7 +109,8 @@ def test_every_mistake_of_every_expression_is_in_the_json(cli: Cli) -> None:
     [
         (("--tz", "utc"), "did you mean UTC?"),
         (("--tz", "Mars/Olympus"), 'unknown timezone "Mars/Olympus"'),
-        (("-n", "0"), "--limit must be a number from 1 to 500"),
+        (("--tz", ""), 'unknown timezone ""'),
+        (("-n", "0"), "-n, --limit must be a number from 1 to 500"),
         (("-n", "501"), "--limit must be a number from 1 to 500"),
         (("--after", "soon"), "--after must be a date or a time"),
         (("--gap", "skp"), "did you mean skip?"),

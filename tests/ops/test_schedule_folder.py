@@ -291,6 +291,16 @@ async def test_what_is_probably_not_intended_is_a_warning(
     assert 'no workflow "cleanup" is published (did you mean clean?)' in said
 
 
+async def test_a_trigger_that_names_no_published_workflow_is_a_warning(
+    shelf: Shelf, caplog: pytest.LogCaptureFixture
+) -> None:
+    shelf.published = ["cleanup", "load"]
+    shelf.schedule("schedules.yaml", "a", trigger="{kind: run, workflow: laod}")
+    with caplog.at_level(logging.WARNING):
+        await shelf.folder.load()
+    assert 'no workflow "laod" is published (did you mean load?)' in "\n".join(caplog.messages)
+
+
 async def test_only_so_many_warnings_are_logged(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     shelf.schedule(
         "schedules.yaml", *(f"s{n}" for n in range(30)), trigger='{kind: cron, expression: "0 0 0 30 2 *"}'

@@ -218,7 +218,8 @@ async def test_without_an_end_of_retention_runs_stay(tmp_path: Path) -> None:
         assert left(tmp_path)["run"] == 1
 
 
-KEY = "('default', '', ?, 1, 's', ?, 0, ?)"
+INSERT_KEY = "INSERT INTO key (tenant, scope, key, run, path, output, created_at, expires_at) VALUES"
+KEY = f"{INSERT_KEY} ('default', '', ?, 1, 's', ?, 0, ?)"
 
 
 @by_hand
@@ -231,7 +232,7 @@ async def test_answers_that_have_expired_go_and_no_others(tmp_path: Path) -> Non
             ("new", b"1", BEGAN + 1000 * DAY),
             ("held", None, None),
         ]:
-            _change(tmp_path, f"INSERT INTO key VALUES {KEY}", name, output, expires)
+            _change(tmp_path, KEY, name, output, expires)
         await clock().advance(FIRST_SECONDS + 1)
         assert rows(tmp_path, "SELECT key FROM key ORDER BY key") == [("held",), ("new",)]
         assert await run.status() == "running"
@@ -240,7 +241,7 @@ async def test_answers_that_have_expired_go_and_no_others(tmp_path: Path) -> Non
 @by_hand
 async def test_an_answer_that_was_given_anew_since_it_was_looked_at_stays(tmp_path: Path) -> None:
     async with opened(tmp_path, [large], clock()) as engine:
-        _change(tmp_path, f"INSERT INTO key VALUES {KEY}", "k", b"1", BEGAN)
+        _change(tmp_path, KEY, "k", b"1", BEGAN)
         batch = Batch()
         batch.forgotten_keys = await engine.store.expired_keys(clock().now(), 10)
         _change(tmp_path, "UPDATE key SET created_at = 7, output = '2'")
@@ -486,7 +487,7 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
         ("DELETE FROM run", "nothing without a run"),
         ("DELETE FROM blob", "large values are there"),
         ("INSERT INTO artefact VALUES (1, 'ab', 4, 0)", "artefacts are there"),
-        ("INSERT INTO key VALUES ('default', '', 'k', 1, 's', NULL, 0, NULL)", "keys are held by open runs"),
+        (f"{INSERT_KEY} ('default', '', 'k', 1, 's', NULL, 0, NULL)", "keys are held by open runs"),
         (
             "INSERT INTO wait (tenant, kind, name, run, path, since) VALUES ('default', 'key', 'k', 1, 's', 0)",
             "only open runs wait",

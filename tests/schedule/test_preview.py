@@ -39,6 +39,11 @@ def test_excluded_occurrences_are_left_out() -> None:
     assert [one.local[:10] for one in upcoming(timing, START, 2)] == ["2026-03-28", "2026-03-30"]
 
 
+def test_occurrences_behind_a_long_exclusion_are_found() -> None:
+    timing = Timing(("* * * * * *",), exclude=Exclude(expressions=("* * * * 3-11 *",)))
+    assert [one.local[:19] for one in upcoming(timing, START, 1)] == ["2026-12-01T00:00:00"]
+
+
 def test_what_never_fires_has_nothing_to_come() -> None:
     assert upcoming(Timing(("0 0 0 30 2 *",)), START, 5) == []
     assert upcoming(Timing(("* * * * * *",), exclude=Exclude(expressions=("* * * * * *",))), START, 1) == []

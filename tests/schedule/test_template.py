@@ -8,8 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.engine.events import TriggeredBy
 from holdfast.errors import LimitExceeded
 from holdfast.schedule.template import Rendered, render
+from holdfast.spec.placeholders import NAMES
+from holdfast.triggers.starting import Occasion
+from holdfast.values import Millis
+from tests.triggers.scheduled import cron
 
 PAYLOAD = {
     "path": "/a b",
@@ -113,3 +118,9 @@ def test_any_text_is_rendered(text: str, payload: str) -> None:
 def test_many_open_braces_take_no_time() -> None:
     text = "{{" * 100_000
     assert render(text, TRIGGER).value == text
+
+
+def test_every_name_that_a_placeholder_may_have_is_filled_in() -> None:
+    by = TriggeredBy("s", "cron", "x", Millis(0), False, "")
+    occasion = Occasion("default", cron(), by, Millis(0))
+    assert tuple(occasion.trigger) == NAMES

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from holdfast.schedule.words import in_words
+from holdfast.schedule.words import event_words, in_words
 from holdfast.spec.cron import Dst, parse_expression
+from holdfast.spec.triggers import FileTrigger, RunTrigger, SourceTrigger, Trigger, WebhookTrigger
 
 
 @pytest.mark.parametrize(
@@ -58,3 +59,21 @@ def test_an_interval_says_where_it_begins() -> None:
         in_words(parse_expression("@every 1h30m"))
         == "every 1h30m, counted from when the schedule was registered"
     )
+
+
+@pytest.mark.parametrize(
+    ("trigger", "words"),
+    [
+        (WebhookTrigger("/hooks/a"), "at a POST to /hooks/a"),
+        (RunTrigger("load"), "when a run of load has completed"),
+        (
+            RunTrigger("load", ("failed", "cancelled", "interrupted"), 60),
+            "60 seconds after a run of load has failed, been cancelled or been interrupted",
+        ),
+        (FileTrigger("in"), "when a file has arrived in in"),
+        (FileTrigger("in", "*.csv"), "when a file matching *.csv has arrived in in"),
+        (SourceTrigger("queue:orders"), "at each event of queue:orders"),
+    ],
+)
+def test_an_event_is_said_in_words(trigger: Trigger, words: str) -> None:
+    assert event_words(trigger) == words

@@ -200,3 +200,21 @@ def test_a_value_that_is_no_pattern_is_reported_and_matches_nothing(tmp_path: Pa
     write(tmp_path, "w/a.yaml")
     found = skill(tmp_path, said)
     assert (names(found), [one.code for one in found.warnings]) == ([], ["wrong_type"])
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"dcc-mcp": {"workflow": {"schedule": ["s.yaml"]}}},
+        {"dcc-mcp": {"workflow.schedule": "s.yaml"}},
+        {"dcc-mcp.workflow.schedule": "s.yaml"},
+    ],
+)
+def test_a_misspelt_key_is_reported_and_keys_of_others_are_not(
+    tmp_path: Path, metadata: dict[str, Any]
+) -> None:
+    others = {"dcc-mcp.groups": [], "dcc-mcp.workflows.search-hint": "x", "workflow": {"schedule": 1}}
+    found = WorkflowCatalog.from_skill({"name": "maya", "metadata": metadata | others}, tmp_path)
+    assert [(one.message, one.hint) for one in found.warnings] == [
+        ('unknown key "dcc-mcp.workflow.schedule"', "did you mean dcc-mcp.workflow.schedules?")
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import re
@@ -302,3 +303,19 @@ def test_a_fifo_is_refused_without_waiting_for_a_writer(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "f.yaml")
     with pytest.raises(OSError, match="is a FIFO"):
         text_of(tmp_path / "f.yaml")
+
+
+def test_a_text_that_was_read_leaves_nothing_to_the_garbage_collector() -> None:
+    texts = ("name: n\nsteps:\n- {id: s, tool: echo}\n", '{"a": [1, {"b": null}]}')
+    for text in texts:  # the first time modules may be imported, which leaves garbage of their own
+        read(text)
+    while gc.collect():
+        pass  # what the tests before have left may be freed in several rounds
+    gc.disable()  # a server collects rarely, and a definition takes twenty times its text
+    try:
+        for text in texts:
+            read(text)
+        left = gc.collect()
+    finally:
+        gc.enable()
+    assert left == 0

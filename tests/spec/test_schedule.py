@@ -12,6 +12,7 @@ from holdfast.errors import InvalidSpec, Problem
 from holdfast.http import serve
 from holdfast.schedule.of_spec import never_fires, notes_on, schedule_of
 from holdfast.spec.cron import Dst
+from holdfast.spec.placeholders import NAMES
 from holdfast.spec.read import PROBLEMS_MAX, parsed, read
 from holdfast.spec.schedule import (
     file_schema,
@@ -187,6 +188,11 @@ ONE_MISTAKE: dict[str, Broken] = {
     "a misspelt key of the schedule": Broken(f"id: a\nworkflow: w\n{CRON}\noverlaps: skip", "unknown_key", 5, 5, "did you mean overlap?"),
     "a key of the trigger beside it": Broken(f"id: a\nworkflow: w\n{CRON}\ntimezone: UTC", "unknown_key", 5, 5, "put it under `trigger:`"),
     "a key of the schedule in the trigger": Broken('id: a\nworkflow: w\ntrigger: {kind: cron, expression: "0 0 3 * * *", locking: node_local}', "unknown_key", 4, 54, "beside `trigger:`"),
+    "a key of the trigger beside it, as others call it": Broken(f"id: a\nworkflow: w\n{CRON}\ntz: UTC", "unknown_key", 5, 5, "put it under `trigger:` as `timezone`, which has it for kind cron"),
+    "a key as others call it": Broken(f"id: a\nworkflow: w\n{CRON}\nmax_instances: 1", "unknown_key", 5, 5, "did you mean max_concurrent?"),
+    "a key as others call it, in camel case": Broken(f"id: a\nworkflow: w\n{CRON}\nconcurrencyPolicy: Forbid", "unknown_key", 5, 5, "did you mean overlap?"),
+    "a required key as others call it": Broken('id: a\nworkflow: w\ntrigger: {kind: cron, cron: "0 0 3 * * *"}', "unknown_key", 4, 27, "did you mean expression?"),
+    "a kind as others call it": Broken('id: a\nworkflow: w\ntrigger: {kind: schedule, expression: "0 0 3 * * *"}', "unknown_kind", 4, 21, "did you mean cron?"),
     "a zone in small letters": Broken('id: a\nworkflow: w\ntrigger: {kind: cron, expression: "0 0 3 * * *", timezone: utc}', "unknown_timezone", 4, 64, "did you mean UTC?"),
     "a zone on Mars": Broken('id: a\nworkflow: w\ntrigger: {kind: cron, expression: "0 0 3 * * *", timezone: Mars/Olympus}', "unknown_timezone", 4, 64, "IANA"),
     "a limit that is lifted": Broken(f"id: a\nworkflow: w\n{CRON}\nmax_concurrent: 2\noverlap: allow", "exclusive_keys", 6, 14, "leave one of them out"),
@@ -212,7 +218,8 @@ ONE_MISTAKE: dict[str, Broken] = {
     "a stretch that ends before it begins": Broken(f"id: a\nworkflow: w\n{CRON}\nexclude: {{between: [{{from: 2026-02-03, to: 2026-02-01}}]}}", "out_of_range", 5, 48, "exchange"),
     "a stretch without an end": Broken(f"id: a\nworkflow: w\n{CRON}\nexclude: {{between: [{{from: 2026-02-03}}]}}", "missing_key", 5, 25, "add `to"),
     "a date that is a time": Broken(f"id: a\nworkflow: w\n{CRON}\nexclude: {{dates: [2026-02-03T10:00]}}", "invalid_time", 5, 23, "2026-12-24"),
-    "an unknown overlap": Broken(f"id: a\nworkflow: w\n{CRON}\noverlap: queue", "invalid_choice", 5, 14, "write skip"),
+    "an unknown overlap": Broken(f"id: a\nworkflow: w\n{CRON}\noverlap: sometimes", "invalid_choice", 5, 14, "write skip"),
+    "an overlap as others call it": Broken(f"id: a\nworkflow: w\n{CRON}\noverlap: Forbid", "invalid_choice", 5, 14, "did you mean skip?"),
     "a relative path": Broken("id: a\nworkflow: w\ntrigger: {kind: webhook, path: hooks/a}", "invalid_path", 4, 36, "write /hooks/a"),
     "a path with braces": Broken('id: a\nworkflow: w\ntrigger: {kind: webhook, path: "/a/{b}"}', "invalid_path", 4, 36, "no braces"),
     "the root": Broken("id: a\nworkflow: w\ntrigger: {kind: webhook, path: /}", "invalid_path", 4, 36, "/hooks/upload"),
@@ -368,6 +375,30 @@ def test_a_numbered_weekday_is_noted() -> None:
     text = in_file('id: a\nworkflow: w\ntrigger: {kind: cron, expression: "0 0 3 * * 2"}')
     (note,) = schedules_from_text(text).notes
     assert note.code == "numbered_weekday" and "1 = Sunday" in note.message
+
+
+@pytest.mark.parametrize(
+    ("text", "says", "hint"),
+    [
+        ("{{trigger.payloda.x}}", "trigger has no payloda", "did you mean payload?"),
+        ("a {{ inputs.x }} b", '"{{inputs.x}}" is not filled in', "write {{trigger.payload}}"),
+        ("{{trigger.kind.x}}", "kind has no members", "write {{trigger.kind}}"),
+        ("{{trigger}}", "only trigger has values here", "write {{trigger.payload}}"),
+        ("{{trigger.payload.x}}", "the payload of a clock is empty", "{{trigger.scheduled_at}}"),
+    ],
+)
+def test_a_placeholder_that_is_never_filled_in_is_noted(text: str, says: str, hint: str) -> None:
+    file = in_file(f'id: a\nworkflow: w\n{CRON}\ninputs: {{list: [1, {{key: "{text}"}}]}}')
+    (note,) = schedules_from_text(file).notes
+    assert note.code == "unfilled_placeholder" and says in note.message and hint in note.hint
+    assert (note.line, note.column) == (5, 30)
+
+
+def test_a_placeholder_that_may_be_filled_in_is_not_noted() -> None:
+    names = "".join(f"{{{{trigger.{name}}}}}" for name in NAMES)
+    hook = "trigger: {kind: webhook, path: /h}"
+    file = in_file(f'id: a\nworkflow: w\n{hook}\ninputs: {{a: "{names}{{{{trigger.payload.x.0}}}}{{{{"}}')
+    assert schedules_from_text(file).notes == ()
 
 
 def test_a_schedule_that_never_fires_is_noted_at_its_trigger() -> None:

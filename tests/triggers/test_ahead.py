@@ -12,6 +12,7 @@ import pytest
 from holdfast.schedule import control
 from holdfast.store.schedule_records import Firing
 from holdfast.testing import TestEngine
+from holdfast.triggers.ahead import PORTION
 from holdfast.triggers.rows import cursor_of, cursor_row, key_of
 from holdfast.values import DEFAULT_TENANT
 from tests.triggers.scheduled import WORK, cron, forever, ledger, put, runs
@@ -139,3 +140,34 @@ async def test_of_many_that_are_ready_one_that_was_decided_elsewhere_is_left_out
     await engine.advance(seconds=5)
     assert [run.schedule for run in await runs(engine)] == ["b"]
     assert len(work.calls) == 1
+
+
+async def test_all_runs_that_are_due_at_once_begin_before_one_of_them_ends(engine: TestEngine) -> None:
+    engine.fake_tool("work")
+    opened = await put(engine, *[cron(f"s{n}") for n in range(3 * PORTION)])
+    commits: list[str] = []
+    opened.door.watchers.append(
+        lambda batch, entries, seconds: commits.extend(
+            ["begin"] * bool(batch.new_runs)
+            + ["end"] * any(change.finished_at for no, change in batch.changes.items())
+        )
+    )
+    await engine.advance(seconds=41)
+    assert commits[:3] == ["begin"] * 3 and set(commits[3:]) == {"end"}
+    assert {run.status for run in await runs(engine)} == {"completed"}
+
+
+async def test_a_run_that_is_cancelled_while_its_outcome_is_held_back_ends_as_cancelled(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work = engine.fake_tool("work")
+    opened = await put(engine, cron())
+    let_go = opened.door.let_go
+    monkeypatch.setattr(opened.door, "let_go", lambda: None)
+    await engine.advance(seconds=41)
+    (run,) = await runs(engine)
+    assert (len(work.calls), run.status) == (1, "running")
+    await opened.runs.cancel(run.id, "", tenant=DEFAULT_TENANT)
+    let_go()
+    await engine.advance(seconds=60)
+    assert (await runs(engine))[0].status == "cancelled"

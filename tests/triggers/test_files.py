@@ -218,6 +218,16 @@ async def test_a_file_is_not_an_event_again_once_its_row_of_the_ledger_is_delete
 
 
 @pytest.mark.anyio
+async def test_a_folder_that_is_not_there_is_a_problem_of_its_schedule(
+    folder: Folder, tmp_path: Path
+) -> None:
+    async with folder.watched(path=str(tmp_path / "gone")) as hf:
+        while not (problem := hf._engine.kinds.problem("default", "s")):
+            await asyncio.sleep(0)
+    assert problem.startswith(f"its folder {tmp_path / 'gone'} cannot be read")
+
+
+@pytest.mark.anyio
 async def test_a_folder_that_is_made_later_is_watched_then(folder: Folder, tmp_path: Path) -> None:
     later = tmp_path / "later"
     async with folder.watched(path=str(later)):

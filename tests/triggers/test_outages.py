@@ -12,8 +12,8 @@ from holdfast.runtime.engine import Engine
 from holdfast.schedule.due import EXAMINED_MAX
 from holdfast.testing import TestEngine
 from holdfast.triggers.deciding import TURN_WORK
-from holdfast.values import DEFAULT_TENANT
-from tests.triggers.scheduled import cron, ledger, put
+from holdfast.values import DEFAULT_TENANT, Millis
+from tests.triggers.scheduled import Gates, cron, ledger, put, state
 
 
 @pytest.fixture
@@ -94,6 +94,35 @@ async def test_a_second_crash_does_not_turn_missed_occurrences_into_late_ones(en
     assert minutes(work.calls) == ["22:23"]
 
 
+async def test_an_outage_ends_when_the_engine_opened_however_often_it_has_to_ask(engine: TestEngine) -> None:
+    engine.fake_tool("work")
+    await put(engine, cron())
+    engine.close()
+    engine.clock.seconds += 600
+    fires = (await engine.open())._engine.fires
+    fires._is_closed, outages = True, fires.outages
+    await outages.open()  # and what it reads after that fails, for five minutes
+    (before,) = outages.stretches
+    engine.clock.seconds += 300
+    await outages.open()
+    assert outages.stretches == (before,)
+
+
+async def test_the_time_between_two_jumps_of_the_clock_is_no_outage(engine: TestEngine) -> None:
+    engine.fake_tool("work")
+    await put(engine, cron())
+    opened = (await engine.open())._engine
+    await engine.advance(seconds=1)
+    outages, start = opened.fires.outages, opened.clock.now()
+    for _ in range(2):  # while the database is away, so neither can be stored
+        engine.clock.wall_offset_ms += 600_000
+        outages.slept_from(Millis(opened.clock.now() - 600_000))
+        engine.clock.wall_offset_ms += 300_000
+    await outages.store()
+    lasted = [(one.asleep_from - start, one.woke_at - start) for one in outages.stretches]
+    assert lasted == [(0, 600_000), (900_000, 1_500_000)]
+
+
 async def test_a_crash_between_two_late_occurrences_does_not_turn_missed_ones_into_late_ones(
     engine: TestEngine,
 ) -> None:
@@ -160,19 +189,42 @@ async def test_load_alone_skips_nothing_for_a_run_that_has_ended(engine: TestEng
     assert sorted(minutes(work.calls)) == sorted([f"22:{minute}" for minute in range(14, 24)] * 3)
 
 
+async def test_load_alone_skips_nothing_for_a_run_that_is_only_beginning(engine: TestEngine) -> None:
+    gates = Gates()
+    work = engine.fake_tool("work", side_effect=gates)
+    opened = await put(engine, cron())
+    async with opened.fires.deciding:
+        await engine.advance(minutes=3)
+    for _ in range(3):
+        await engine.advance(seconds=1)
+        gates.open()
+    await engine.advance(seconds=1)
+    assert minutes(work.calls) == ["22:14", "22:15", "22:16"]
+    assert {row.reason for row in await ledger(engine)} == {""}
+
+
+async def test_what_is_due_during_a_catch_up_does_not_wait_for_it(engine: TestEngine) -> None:
+    engine.fake_tool("work")
+    await put(engine, cron(missed_run_policy="run_all"))
+    opened = await down(engine, 600)
+    assert opened.fires.running(await state(engine)).newest is None
+
+
 async def test_what_is_late_is_skipped_for_a_run_that_is_open(engine: TestEngine) -> None:
     gate = asyncio.Event()
     work = engine.fake_tool("work", side_effect=lambda x: gate.wait())
     opened = await put(engine, cron())
     async with opened.fires.deciding:
         await engine.advance(minutes=10)
-    await engine.advance(seconds=1)
+    await engine.advance(seconds=39)  # until 22:23:59
     assert minutes(work.calls) == ["22:14"]
+    assert len(await ledger(engine)) == 1
+    await engine.advance(seconds=2)  # the next one is due
     _, skipped = await ledger(engine)
-    assert (skipped.reason, skipped.times) == ("overlap", 9)
+    assert (skipped.reason, skipped.times) == ("overlap", 10)
     gate.set()
     await engine.advance(minutes=1)
-    assert minutes(work.calls) == ["22:14", "22:24"]
+    assert minutes(work.calls) == ["22:14", "22:25"]
 
 
 async def test_what_was_due_while_the_machine_was_suspended_is_missed(engine: TestEngine) -> None:

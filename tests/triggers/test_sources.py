@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.api.services import Services
 from holdfast.spec.schedule import schedule_from_data
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.testing import TestEngine
@@ -117,7 +118,17 @@ async def test_a_source_that_raises_is_started_again_after_a_pause_that_doubles(
         await engine.advance(seconds=seconds)
     assert 5 <= len(LOG.positions) <= 9
     (problem,) = own.kinds.sources.problems.values()
-    assert problem == "the source ended; it is started again after 60 s"
+    assert problem == "its source is not running: the source ended; it is started again after 60 s"
+
+
+async def test_a_schedule_whose_source_does_not_run_is_explained(engine: TestEngine) -> None:
+    engine.fake_tool("work")
+    services = Services(await put(engine, source("none")))
+    await engine.advance()
+    (note,) = (await services.schedules.schedule(DEFAULT_TENANT, "s")).notes
+    assert note.code == "stalled" and "has no 'none'" in note.message
+    (stalled,) = (await services.why.why(DEFAULT_TENANT, "s", None, 9)).items
+    assert (stalled.outcome, stalled.message) == ("will_not_fire", note.message)
 
 
 @pytest.mark.parametrize(

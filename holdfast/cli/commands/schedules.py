@@ -51,7 +51,7 @@ the id of a delivery; for a time to come it says whether the schedule fires then
         "holdfast schedules why nightly 2026-03-29T02:30 --json",
     ),
     (SCHEDULE_ID, Argument("WHEN", "A date, a time, or the id of a delivery.", required=False)),
-    (Flag("--limit", "Maximum number of occurrences, up to 500. Default: 20.", "N"), *ON_EITHER),
+    (Flag("--limit", "Maximum number of occurrences, up to 500. Default: 20.", "N", "-n"), *ON_EITHER),
 )
 ACT: Final = "Asks the server that owns the database, or changes a database file that no process is using."
 SCHEDULES_PUT: Final = Command(
@@ -95,7 +95,7 @@ SCHEDULES_DELIVERIES: Final = Command(
     "Deliveries that were refused at max_concurrent, or while the schedule was paused, are one line together.",
     ("holdfast schedules deliveries on-push", "holdfast schedules deliveries on-push --limit 5 --json"),
     (SCHEDULE_ID,),
-    (Flag("--limit", "Maximum number of lines, up to 500. Default: 20.", "N"), *ON_EITHER),
+    (Flag("--limit", "Maximum number of lines, up to 500. Default: 20.", "N", "-n"), *ON_EITHER),
 )
 SCHEDULES_REDELIVER: Final = Command(
     "schedules redeliver",

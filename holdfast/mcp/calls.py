@@ -40,7 +40,7 @@ TELLING_SECS_MAX: Final = 10.0  # for the last events of a run that has finished
 QUESTION_SECS: Final = 10.0  # how long a call that asks by itself waits for the first question
 UPDATED: Final = "notifications/$/dcc.workflowUpdated"
 
-Renders = Callable[[str, RunView], Awaitable[dict[str, Any]]]
+Renders = Callable[[Talk, RunView], Awaitable[dict[str, Any]]]
 
 
 class Start(msgspec.Struct, frozen=True):
@@ -143,7 +143,7 @@ class Calls:
     async def _said(self, talk: Talk, view: RunView, manner: Manner, renders: Renders) -> dict[str, Any]:
         has_tasks = talk.has_tasks and manner.task != "forbidden"
         if view.status in TERMINAL and not (has_tasks and manner.task == "required"):
-            return await renders(talk.tenant, view)
+            return await renders(talk, view)
         requests = {} if view.status in TERMINAL else self._questions.of(talk, view)
         if requests and talk.is_modern and talk.can_be_asked and (manner.asks_in_call or not has_tasks):
             state = self._services.handles.sealed(talk.tenant, view.run_id, next(iter(requests)))
@@ -172,11 +172,11 @@ class Calls:
         may_decide = talk.may("approve")
         return waits_data(view, (lambda wait: self._questions.link(talk, view, wait)) if may_decide else None)
 
-    async def finished(self, tenant: str, view: RunView, max_tokens: int | None = None) -> dict[str, Any]:
+    async def finished(self, talk: Talk, view: RunView, max_tokens: int | None = None) -> dict[str, Any]:
         """The result of a tool whose run has finished."""
         meta = {"holdfast/run_id": view.run_id}
         if view.status == "completed":
-            blocks, data = await self.contents.of_output(tenant, view, max_tokens)
+            blocks, data = await self.contents.of_output(talk, view, max_tokens)
             return {"content": blocks, "structuredContent": data, "isError": False, "_meta": meta}
         said = shown(Result(failure(view), is_error=True), max_tokens or self._settings.max_tokens)
         return {**said, "_meta": meta}

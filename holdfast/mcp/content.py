@@ -1,6 +1,7 @@
 """The output of a run as content blocks: text, and the files that it names as images, audio, resources or links.
 
-A file of up to 1 MiB is part of the answer; a larger one is a link. Knows outputs and blocks, not who asked.
+A file of up to 1 MiB is part of the answer; a larger one is a link. Knows outputs and blocks,
+and which files a caller may see.
 """
 
 from __future__ import annotations
@@ -14,10 +15,11 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.api.services import Services
+from holdfast.api.visible import seen
 from holdfast.errors import NotFound
 from holdfast.mcp.answers import budget_of, part_of
+from holdfast.mcp.talk import Talk
 from holdfast.views.run_view import RunView
-from holdfast.views.runs import Queries
 
 SCHEME: Final = "artefact://sha256/"
 INLINE_BYTES_MAX: Final = 1024 * 1024
@@ -33,16 +35,16 @@ class Contents:
         self._services, self._max_tokens = services, max_tokens
 
     async def of_output(
-        self, tenant: str, view: RunView, max_tokens: int | None = None
+        self, talk: Talk, view: RunView, max_tokens: int | None = None
     ) -> tuple[list[dict[str, Any]], Any]:
-        """The blocks of a completed run's output, and its structured content."""
+        """The blocks of a completed run's output, as far as the caller may see its files, and its structured content."""
         raw = bytes(view.output_text)
         budget = budget_of(max_tokens or self._max_tokens)
         if len(raw) > budget and b'"file_refs"' not in raw:
             return _cut(view, raw, budget)
         output = view.output
         files = [
-            await self._file(tenant, one) for one, _ in zip(file_refs(output), range(FILES_MAX), strict=False)
+            await self._file(talk, one) for one, _ in zip(file_refs(output), range(FILES_MAX), strict=False)
         ]
         text = plain_text(output)
         if len(text.encode()) > budget:
@@ -50,9 +52,9 @@ class Contents:
             return [*blocks, *files], data
         return [*([{"type": "text", "text": text}] if text or not files else []), *files], structured(output)
 
-    async def _file(self, tenant: str, entry: Mapping[str, Any]) -> dict[str, Any]:
+    async def _file(self, talk: Talk, entry: Mapping[str, Any]) -> dict[str, Any]:
         uri, media = str(entry.get("uri", "")), media_of(entry)
-        raw = await self.file_bytes(tenant, uri)
+        raw = await self.file_bytes(talk, uri)
         if raw is None:
             name = str(entry.get("name") or uri.rsplit("/", 1)[-1])
             return {"type": "resource_link", "uri": self._url(uri), "name": name, "mimeType": media}
@@ -61,12 +63,13 @@ class Contents:
             return {"type": kind, "data": base64.b64encode(raw).decode(), "mimeType": media}
         return {"type": "resource", "resource": resource_of(uri, media, raw)}
 
-    async def file_bytes(self, tenant: str, uri: str, queries: Queries | None = None) -> bytes | None:
-        """The contents of an artefact; None if it is larger than an answer may be, or not one of ours."""
+    async def file_bytes(self, talk: Talk, uri: str) -> bytes | None:
+        """The contents of an artefact; None if it is larger than an answer may be, or not one that the caller may see."""
         if not uri.startswith(SCHEME):
             return None
         try:
-            path = await (queries or self._services.queries).artefact(tenant, uri.removeprefix(SCHEME))
+            queries = seen(self._services, talk.caller.principal).queries
+            path = await queries.artefact(talk.tenant, uri.removeprefix(SCHEME))
         except NotFound:
             return None
 

@@ -83,10 +83,10 @@ class Prompts:
         except HoldfastError as error:
             raise invalid_params(str(error), error=error.code) from None
 
-    async def _message(self, tenant: str, view: RunView) -> dict[str, Any]:
+    async def _message(self, talk: Talk, view: RunView) -> dict[str, Any]:
         if view.status != "completed":
             raise invalid_params(f"the workflow of this prompt ended as {view.status}", run_id=view.run_id)
-        blocks, _ = await self._desk.calls.contents.of_output(tenant, view)
+        blocks, _ = await self._desk.calls.contents.of_output(talk, view)
         return {"messages": [{"role": "user", "content": block} for block in blocks]}
 
     async def complete(self, context: Context, params: types.CompleteRequestParams) -> dict[str, Any]:

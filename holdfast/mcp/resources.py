@@ -163,8 +163,7 @@ class Resources:
         return self._shown(uri, spec.to_data(), cursor)
 
     async def _artefact(self, talk: Talk, uri: str) -> dict[str, Any]:
-        queries = seen(self._services, talk.caller.principal).queries
-        raw = await self._desk.calls.contents.file_bytes(talk.tenant, uri, queries)
+        raw = await self._desk.calls.contents.file_bytes(talk, uri)
         if raw is None:
             raise NotFound(
                 "no run names this artefact, or it is larger than 1 MiB; /api/v1/artefacts serves it"
@@ -184,8 +183,8 @@ class Resources:
         talk.need("run")
         offer, inputs = found
 
-        async def renders(tenant: str, view: RunView) -> dict[str, Any]:
-            return await self._contents(tenant, view, uri)
+        async def renders(talk: Talk, view: RunView) -> dict[str, Any]:
+            return await self._contents(talk, view, uri)
 
         return await self._desk.calls.call(
             talk,
@@ -196,11 +195,11 @@ class Resources:
             renders=renders,
         )
 
-    async def _contents(self, tenant: str, view: RunView, uri: str) -> dict[str, Any]:
+    async def _contents(self, talk: Talk, view: RunView, uri: str) -> dict[str, Any]:
         if view.status != "completed":
             raise invalid_params(f"the workflow that gives {uri} ended as {view.status}", run_id=view.run_id)
         contents = self._desk.calls.contents
-        blocks, _ = await contents.of_output(tenant, view)
+        blocks, _ = await contents.of_output(talk, view)
         return {"contents": [_as_contents(uri, block) for block in blocks]}
 
 

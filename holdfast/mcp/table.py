@@ -119,9 +119,9 @@ class Asked(msgspec.Struct, frozen=True):
         """The cursor of the page of a list that is asked for, or of which a part is."""
         return page_of(self.arguments.cursor)
 
-    async def finished(self, tenant: str, view: RunView) -> dict[str, Any]:
+    async def finished(self, talk: Talk, view: RunView) -> dict[str, Any]:
         """The result of a run, no larger than the caller wants."""
-        return await self.desk.calls.finished(tenant, view, self.arguments.max_tokens)
+        return await self.desk.calls.finished(talk, view, self.arguments.max_tokens)
 
     async def published(self, workflow: str) -> str:
         """The name of a published workflow that the caller sees; raises the error of the protocol, with the nearest name."""

@@ -48,7 +48,7 @@ class Tasks:
         if found["status"] == "input_required":
             found["inputRequests"] = requests
         elif found["status"] == "completed":
-            found["result"] = await self._calls.finished(talk.tenant, view)
+            found["result"] = await self._calls.finished(talk, view)
         elif found["status"] == "failed":
             found["error"] = _error(view)
         return found

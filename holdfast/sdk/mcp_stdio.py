@@ -20,7 +20,11 @@ import msgspec
 from holdfast.sdk.sse import Parser
 
 LINE_BYTES_MAX: Final = 1024 * 1024  # of one message, as over HTTP
-AT_ONCE_MAX: Final = 100  # messages that are being answered
+AT_ONCE_MAX: Final = (
+    100  # requests that the server has; further ones wait for their turn, and what is no request does not
+)
+OPEN_MAX: Final = 1_000  # messages without an answer; further ones are refused, so that a cancellation is read whatever is open
+LISTEN: Final = "subscriptions/listen"  # a stream that stays open takes no turn
 # A message is taken when the one before it was answered, or has had this long: a hundred that arrive together would otherwise be handled
 # in one turn of the loop, if the server is in this process.
 PACE_SECONDS: Final = 0.005
@@ -50,6 +54,8 @@ class Bridge:
         self._standing: asyncio.Task[None] | None = None
         self._open: dict[Any, asyncio.Task[None]] = {}  # by request id
         self._tasks: set[asyncio.Task[None]] = set()
+        self._turns = asyncio.Semaphore(AT_ONCE_MAX)
+        self._in_line: set[asyncio.Task[None] | None] = set()  # tasks that wait for their turn
         self._headers = {"accept": "application/json, text/event-stream", "holdfast-stdio": "1"}
         if key is not None:
             self._headers["authorization"] = f"Bearer {key}"
@@ -57,7 +63,8 @@ class Bridge:
     async def run(self, lines: AsyncIterator[bytes | None]) -> None:
         """Carry messages until the input ends. A line of None was too long."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=10)
-        async with aiohttp.ClientSession(timeout=timeout) as self._http:
+        connector = aiohttp.TCPConnector(limit=OPEN_MAX + AT_ONCE_MAX)
+        async with aiohttp.ClientSession(timeout=timeout, connector=connector) as self._http:
             self._address = await self._find()
             try:
                 async for line in lines:
@@ -80,11 +87,15 @@ class Bridge:
             )
         if message.get("method") in ("initialize", "notifications/initialized"):
             return await self._carry(message)  # what follows needs the session
-        if message.get("method") == "notifications/cancelled" and self._session is None:
-            return self._cancel(message)
-        while len(self._tasks) >= AT_ONCE_MAX:
-            await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
-        task = self._spawn(self._carry(message), message.get("id") if "method" in message else None)
+        if message.get("method") == "notifications/cancelled" and self._cancels(message):
+            return None
+        request_id = message.get("id") if "method" in message else None
+        if request_id is not None and len(self._tasks) >= OPEN_MAX:
+            return self._fail(
+                request_id, UNREACHABLE, f"{OPEN_MAX:,} messages wait for an answer; send it again later"
+            )
+        takes_turn = request_id is not None and message.get("method") != LISTEN
+        task = self._spawn(self._carry_in_turn(message) if takes_turn else self._carry(message), request_id)
         await asyncio.wait([task], timeout=PACE_SECONDS)
 
     def _spawn(self, work: Any, request_id: Any = None) -> asyncio.Task[None]:
@@ -96,12 +107,16 @@ class Bridge:
             task.add_done_callback(lambda _: self._open.pop(request_id, None))
         return task
 
-    def _cancel(self, message: Mapping[str, Any]) -> None:
-        """In the newer era, closing the connection of a request cancels it."""
+    def _cancels(self, message: Mapping[str, Any]) -> bool:
+        """Whether a cancellation ends here. In the newer era, closing the connection of a request cancels it; and the server does not
+        know a request that waits for its turn."""
         params = message.get("params")
         wanted = params.get("requestId") if isinstance(params, dict) else None
-        if isinstance(wanted, str | int) and (task := self._open.get(wanted)) is not None:
+        task = self._open.get(wanted) if isinstance(wanted, str | int) else None
+        ends_here = self._session is None or task in self._in_line
+        if ends_here and task is not None:
             task.cancel()
+        return ends_here
 
     async def _end(self) -> None:
         if self._standing is not None:
@@ -112,6 +127,18 @@ class Bridge:
                 task.cancel()
 
     # -------------------------------------------------------------------------------------------- one message
+
+    async def _carry_in_turn(self, message: dict[str, Any]) -> None:
+        task = asyncio.current_task()
+        self._in_line.add(task)
+        try:
+            await self._turns.acquire()
+        finally:
+            self._in_line.discard(task)
+        try:
+            await self._carry(message)
+        finally:
+            self._turns.release()
 
     async def _carry(self, message: dict[str, Any]) -> None:
         try:

@@ -62,7 +62,7 @@ class Push:
         await self._server.is_up.wait()
 
     def stop(self) -> None:
-        self._server.should_exit = True
+        self._server.stop()
 
     def close(self) -> None:
         self._listener.close()

@@ -43,8 +43,9 @@ def die() -> str:
 
 @server.tool()
 async def hang(beacon: str) -> str:
-    await asyncio.to_thread(Path(beacon).write_text, str(os.getpid()))  # a FIFO, which the test reads
     try:
+        # A FIFO, which the test reads: its cancel can arrive before the thread has said that it is done.
+        await asyncio.to_thread(Path(beacon).write_text, str(os.getpid()))
         await asyncio.sleep(3600)
     finally:
         if (heard := Path(f"{beacon}.cancelled")).exists():

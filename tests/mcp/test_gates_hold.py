@@ -20,13 +20,22 @@ from holdfast.runtime.untrusted import refusals
 from holdfast.spec.notation import examined
 from holdfast.spec.patch import applied
 from holdfast.tools.annotations import Annotations
+from holdfast.tools.context import Context
 from holdfast.tools.registry import Registry, tool
 from holdfast.values import TERMINAL
 
 pytestmark = pytest.mark.anyio
 
 AGENT = Rights(skips_gate=False)
-MARKS = {"look": Annotations(read_only=True), "trip": Annotations(), "wipe": Annotations(destructive=True)}
+MARKS = {
+    "look": Annotations(read_only=True),
+    "trip": Annotations(),
+    "wipe": Annotations(destructive=True),
+    "far/look": Annotations(read_only=True),
+    "far/wipe": Annotations(destructive=True),
+    "far/unsaid": Annotations(destructive=True),  # of which its server says nothing
+}
+FAR = tuple(name for name in MARKS if name.startswith("far/"))
 INNER: dict[str, Any] = {"name": "inner", "steps": [{"id": "w", "tool": "wipe"}]}
 GATED: dict[str, Any] = {
     "name": "gated",
@@ -62,17 +71,20 @@ class Plans:
         if self._dice.random() < 0.15 and depth < DEPTH_MAX:
             step["finally"] = self._steps(depth + 1)
         if "tool" in step and step.get("kind") != "poll" and self._dice.random() < 0.2:
-            step["compensate"] = {"tool": self._dice.choice(("look", "wipe"))}
+            step["compensate"] = {"tool": self._dice.choice(("look", "wipe", *FAR))}
         return step
 
     def _body(self, depth: int) -> dict[str, Any]:
-        simple = ("look", "trip", "wipe", "approve", "approve", "poll", "nested")
+        simple = ("look", "trip", "wipe", "approve", "approve", "poll", "nested", "far", "far")
         around = ("foreach", "parallel", "branch")
         match self._dice.choice(simple if depth >= DEPTH_MAX else simple + around):
             case "approve":
                 return {"kind": "approve", "prompt": "?"}
             case "poll":
-                return {"kind": "poll", "tool": "wipe", "until": "$"}
+                return {"kind": "poll", "tool": self._dice.choice(("wipe", "far/wipe")), "until": "$"}
+            case "far":
+                name = self._dice.choice(FAR)
+                return {"tool": name} if self._dice.random() < 0.5 else {"dcc": "far", "tool": name[4:]}
             case "nested":
                 return {"workflow": "inner"}
             case "foreach":
@@ -130,6 +142,11 @@ class Graphs:
         return self._dice.choice(("look", "look", "look", "trip", "wipe"))
 
 
+@pytest.fixture(autouse=True)
+def a_server_of_other_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.spec.remotes.now", frozenset({"far"}))
+
+
 def accepted(data: dict[str, Any]) -> dict[str, Any] | None:
     """A definition that an agent may run, with the approvals that the refusal offers if it needs them."""
     inner = Resolved(examined(INNER).spec, {})  # type: ignore[arg-type]
@@ -142,6 +159,31 @@ def accepted(data: dict[str, Any]) -> dict[str, Any] | None:
             return data
         data = applied(data, problems[0].patch)
     raise AssertionError(f"the offered approvals are not enough: {data}")
+
+
+class Far:
+    """A server of other people's tools, of which one does not say that it is destructive."""
+
+    servers = ("far",)
+
+    def __init__(self, wiped: list[str]) -> None:
+        self._wiped = wiped
+
+    async def call(self, server: str, name: str, args: dict[str, Any], context: Context) -> str:
+        if name != "look":
+            self._wiped.append(f"{server}/{name}")
+        return name
+
+    async def learn(self, server: str) -> None:
+        """Its marks are known from the beginning."""
+
+    def marks_of(self, server: str, name: str) -> tuple[bool | None, bool | None, bool | None]:
+        said = MARKS[f"{server}/{name}"]
+        return said.destructive, said.read_only, said.idempotent
+
+
+def registry_that(wiped: list[str]) -> Registry:
+    return Registry(tools_that(wiped), remote=Far(wiped))
 
 
 def tools_that(wiped: list[str]) -> list[Any]:
@@ -166,7 +208,7 @@ async def unapproved_calls(folder: Path, seeds: range) -> tuple[int, list[tuple[
     wiped: list[str] = []
     found, count = [], 0
     settings = Settings(db=f"sqlite:///{folder / 'gates.db'}", port=0)
-    async with serving(settings, registry=Registry(tools_that(wiped))) as server:
+    async with serving(settings, registry=registry_that(wiped)) as server:
         services = server.services
         await services.commands.publish("default", INNER)
         for seed in seeds:
@@ -206,7 +248,7 @@ async def test_no_published_graph_of_an_agent_reaches_a_destructive_tool_without
     wiped: list[str] = []
     settings = Settings(db=f"sqlite:///{tmp_path / 'gates.db'}", port=0)
     ran, refused = 0, 0
-    async with serving(settings, registry=Registry(tools_that(wiped))) as server:
+    async with serving(settings, registry=registry_that(wiped)) as server:
         commands = server.services.commands
         for one in (INNER, GATED):
             await commands.publish("default", one)

@@ -224,3 +224,26 @@ async def test_a_definition_needs_a_name_that_the_key_sees(scene: Scene) -> None
     fixed = applied(spec, problem["patch"])
     status, text = await scene.http("POST", "/api/v1/runs", {"spec": fixed, "wait_secs": 30})
     assert (status, msgspec.json.decode(text)["workflow"]) == (200, "own_gate")
+
+
+async def test_a_file_of_a_hidden_run_is_not_given_because_a_seen_run_names_it(scene: Scene) -> None:
+    """A caller that knows the hash could give it to a run of its own, as an input or in its definition."""
+    services = scene.ask.server.services
+    making = {"name": "making", "steps": [{"id": "f", "tool": "text_file", "args": {"text": "hidden words"}}]}
+    made, _ = await services.commands.start("default", making)
+    output = (await services.queries.wait_for("default", made.id, 60)).output
+    uri = output["f"]["file_refs"][0]["uri"]
+    spec = {
+        "name": "own_trick",
+        "inputs": {"uri": {"type": "string"}},
+        "steps": [{"id": "e", "tool": "echo", "args": {"value": "{{inputs.uri}}"}}],
+        "output": {"file_refs": [{"uri": "{{steps.e.output}}", "mime_type": "text/plain"}]},
+    }
+    tried = await scene.ask.tool("workflows_run", {"spec": spec, "inputs": {"uri": uri}}, headers=scene.key)
+    assert [block["type"] for block in tried["content"]] == ["resource_link"]
+    read = await scene.ask("resources/read", {"uri": uri}, headers=scene.key)
+    assert read.code == -32602
+    assert (await scene.http("GET", f"/api/v1/artefacts/{uri.rpartition('/')[2]}"))[0] == 404
+    own = {"name": "own_file", "steps": [{"id": "f", "tool": "text_file", "args": {"text": "own words"}}]}
+    given = await scene.ask.tool("workflows_run", {"spec": own}, headers=scene.key)
+    assert "own words" in str(given["content"])

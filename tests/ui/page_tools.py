@@ -34,3 +34,9 @@ def hostile(context: Context) -> dict[str, str]:
 @tool
 def hostile_error() -> str:
     raise ValueError(HOSTILE)
+
+
+@tool
+def report(context: Context) -> dict[str, list[dict[str, str]]]:
+    (context.workdir / "report.txt").write_text("all is well", "utf-8")
+    return {"file_refs": [{"path": "report.txt", "name": "report.txt"}]}

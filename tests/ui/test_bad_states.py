@@ -97,6 +97,22 @@ def test_a_guarded_server_asks_for_a_key_and_a_revoked_one_is_said(own_server: S
     assert one.by("sentence").is_visible(), "the page is not blanked"
 
 
+def test_a_file_is_downloaded_with_the_key(own_server: Server, watched: Open) -> None:
+    own_server.key = KEY
+    own_server.start()
+    spec = {"name": "reports", "steps": [{"id": "write", "tool": "report"}]}
+    run_id = own_server.ask("POST", "/runs", {"spec": spec, "wait_secs": 30})["run_id"]
+    one = watched(own_server)
+    one.expected = ["status of 401"]
+    page = one.open(f"/ui/runs/{run_id}?step=write")
+    one.by("key-input").fill(KEY)
+    one.by("key-use").click()
+    with page.expect_download() as download:
+        page.locator("[data-testid^=file-]").click()
+    assert download.value.suggested_filename == "report.txt"
+    assert download.value.path().read_text("utf-8") == "all is well"
+
+
 def test_a_widget_that_the_key_may_not_see_shows_a_sentence(own_server: Server, watched: Open) -> None:
     own_server.key = KEY
     own_server.start()
@@ -154,7 +170,7 @@ def test_a_clock_that_is_an_hour_off_is_said_and_does_not_bend_times(server: Ser
     one.open("/ui/runs")
     one.by("clock-off").wait_for()
     one.until(
-        "/^(now|\\d+ s ago|\\d m ago)$/.test(document.querySelector('[data-testid=runs-table] time').textContent)"
+        "/^(just now|\\d+ s ago|\\d m ago)$/.test(document.querySelector('[data-testid=runs-table] time').textContent)"
     )
 
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.ui.conftest import Open, Server
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Route
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +41,16 @@ def test_time_travel_steps_through_facts_and_a_moment_can_be_shared(
 ) -> None:
     one = watched(server)
     page = one.open(f"/ui/runs/{failed}")
-    page.wait_for_selector("[data-testid='step-charge']")
+    page.wait_for_selector("[data-testid='graph-node-charge'][data-state=failed]")  # the timeline is there
     page.keyboard.press("Home")
-    page.wait_for_selector("[data-testid='graph-node-charge'][data-state=none]")
+    # All facts of one millisecond are one moment, so the first one may be more than the start.
+    page.wait_for_selector("[data-testid='graph-node-charge']:not([data-state=failed])")
     page.wait_for_url(re.compile(r"seq=\d+"))
-    for _ in range(3):
-        page.keyboard.press("]")
+    page.keyboard.press("]")
     page.wait_for_selector("[data-testid='graph-node-look'][data-state=completed]")
     page.wait_for_url(re.compile(r"seq=[2-9]"))
+    assert "after its start, charge" in one.by("sentence-text").inner_text()
+    assert one.by("sentence-now").inner_text() == "Now: Failed at charge after 3 attempts: the bank refuses"
     moment = one.by("travel-when").inner_text()
     other = watched(server)
     other.open(page.url.removeprefix(server.address))
@@ -53,6 +59,23 @@ def test_time_travel_steps_through_facts_and_a_moment_can_be_shared(
     page.keyboard.press("End")
     page.wait_for_selector("[data-testid='graph-node-charge'][data-state=failed]")
     assert "seq=" not in page.url
+    assert one.by("sentence-text").inner_text().startswith("Failed at charge")
+
+
+def test_a_run_that_no_worker_serves_says_how_to_start_one(server: Server, watched: Open) -> None:
+    spec = {"name": "adds", "start": "sum", "nodes": {"sum": {"kind": "executor", "service": "adding"}}}
+    run_id = server.ask("POST", "/runs", {"spec": spec})["run_id"]
+    server.until(lambda: server.ask("GET", f"/runs/{run_id}")["status"] == "waiting", "it waits")
+    one = watched(server)
+    one.open(f"/ui/runs/{run_id}")
+    one.until(
+        "document.querySelector('[data-testid=sentence]').textContent.includes('No worker serves adding, which sum needs')"
+    )
+    one.by("worker-how").click()
+    one.by("worker-help-copy").wait_for()
+    one.open("/ui/runs?q=workflow:adds")
+    assert one.by(f"answer-{run_id}").get_attribute("href") == "/ui/workers"
+    server.ask("POST", f"/runs/{run_id}/cancel", {})
 
 
 def test_failed_items_of_a_fan_out_come_first_and_are_rerun_alone(server: Server, watched: Open) -> None:
@@ -108,6 +131,27 @@ def test_an_approval_is_answered_on_the_spot_and_in_the_inbox_by_keyboard(
     page.keyboard.press("d")
     page.wait_for_selector(f"[data-testid='inbox-{second}-ask']", state="detached")
     server.until(lambda: server.ask("GET", f"/runs/{second}")["status"] != "waiting", "the denial counted")
+
+
+def test_the_answer_to_a_run_is_never_offered_for_another_one(server: Server, watched: Open) -> None:
+    server.run("gate", {"boxes": 43}, until="waiting")
+    late = server.run("gate", {"boxes": 44}, until="waiting")
+    one = watched(server)
+
+    def first_page(route: Route) -> None:
+        """As if there were more waits than a page has."""
+        found = route.fetch()
+        page = found.json()
+        page["items"] = [item for item in page["items"] if item["run_id"] != late]
+        route.fulfill(response=found, json=page)
+
+    one.page.route(re.compile("/api/v1/waits"), first_page)
+    page = one.open(f"/ui/inbox?run={late}")
+    one.by(f"wait-{late}-ask").wait_for()
+    server.ask("POST", f"/runs/{late}/approvals/ask", {"approved": False})
+    one.open(f"/ui/inbox?run={late}")
+    one.by("inbox-answered").wait_for()
+    assert page.locator("[data-testid=approve]").count() == 0
 
 
 def test_a_list_takes_new_runs_at_its_top_while_nobody_points_at_it(server: Server, watched: Open) -> None:

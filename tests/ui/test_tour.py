@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.ui.conftest import ROOT, Open, Server
 
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
 # Rows of tables whose name is squeezed out of sight by other columns.
 HIDDEN_NAMES = (
-    "[...document.querySelectorAll('.list:not(.stack):not(.tries) tbody td:first-child')].some((td) => td.checkVisibility() && td.textContent.trim()"
+    "[...document.querySelectorAll('.list:not(.stack):not(.tries):not(.items) tbody td:first-child')].some((td) => td.checkVisibility() && td.textContent.trim()"
     " && td.clientWidth < 40)"
 )
 AXE = ROOT / "ui" / "node_modules" / "axe-core" / "axe.min.js"
@@ -96,25 +100,40 @@ def test_screens_have_no_sideways_scrolling_when_narrow_or_zoomed(
     assert (wide, hidden) == ([], [])
 
 
+def press(page: Page, keys: str, selector: str) -> None:
+    """Type keys until they have their effect: those that follow the closing of a dialog at once are lost now and then."""
+    from playwright.sync_api import TimeoutError as NotSeen
+
+    for wait_ms in (5_000, 10_000, 20_000):
+        (page.keyboard.press if "+" in keys else page.keyboard.type)(keys)
+        with suppress(NotSeen):
+            page.wait_for_selector(selector, timeout=wait_ms)
+            return
+    page.wait_for_selector(selector)
+
+
 def test_the_keyboard_alone_leads_everywhere(server: Server, seen: dict[str, str], watched: Open) -> None:
     one = watched(server)
     page = one.open("/")
     page.wait_for_selector("[data-testid=latest-table]")
-    page.keyboard.press("g")
-    page.keyboard.press("r")
-    page.wait_for_selector("[data-testid=runs-table]")
+    press(page, "gr", "[data-testid=runs-table]")
     page.keyboard.press("j")
     one.until("document.activeElement.matches('tr[data-index=\"0\"] a.open')")
     page.keyboard.press("x")
     one.by("bulk").wait_for()
     page.keyboard.press("Enter")
     one.by("sentence").wait_for()
-    page.keyboard.press("?")
-    one.by("keys-dialog").wait_for()
+    press(page, "?", "[data-testid=keys-dialog]")
     page.keyboard.press("Escape")
     page.wait_for_selector("[data-testid=keys-dialog]", state="detached")
-    page.keyboard.press("Control+k")
+    press(page, "gw", "[data-testid=open-bill]")
+    press(page, ".", "[data-testid='found-/ui/inbox']")
+    page.keyboard.press("Escape")
+    page.wait_for_selector("[data-testid=finder]", state="detached")
+    press(page, "Control+k", "[data-testid=finder-input]")
+    one.until("document.activeElement?.dataset.testid === 'finder-input'")
     page.keyboard.type("workers")
+    one.by("found-/ui/workers").wait_for()
     page.keyboard.press("Enter")
     page.wait_for_url("**/ui/workers")
 
@@ -130,3 +149,10 @@ def test_each_thing_to_act_on_has_a_name_and_a_test_id(
             "[...document.querySelectorAll('button, input, select, textarea')].filter((e) => e.checkVisibility() && !e.dataset.testid && !e.closest('.value')).map((e) => e.outerHTML.slice(0, 200))"
         )
         assert bare == []
+
+
+def test_the_text_of_each_version_can_be_read(server: Server, seen: dict[str, str], watched: Open) -> None:
+    one = watched(server)
+    one.open("/ui/workflows/bill?tab=versions")
+    one.by("version-text-1").click()
+    one.until("document.querySelector('[data-testid=version-text]').textContent.includes('tool: pay')")

@@ -7,6 +7,7 @@ import { safeHref } from "../src/lib/text.ts";
 import { ago, roughly, span, when } from "../src/lib/time.ts";
 import { commands } from "../src/model/copy.ts";
 import { changes, pairs } from "../src/model/diff.ts";
+import { EMPTY } from "../src/model/filter.ts";
 import { needsOf } from "../src/model/needs.ts";
 import { nameOf, parentOf, patternOf, plainOf, segments } from "../src/model/paths.ts";
 
@@ -40,7 +41,7 @@ test("only addresses of the web and of this server become links", () => {
 });
 test("spans are short and round", () => {
   assert.deepEqual([5, 450, 4100, 61_000, 3_600_000, 7_500_000, 90_000_000].map(span), ["5 ms", "0.5 s", "4.1 s", "61 s", "1 h", "2 h 5 m", "1 d 1 h"]);
-  assert.equal(roughly(82_800_000), "23 h"); assert.equal(ago(0, 1000), "now"); assert.equal(ago(0, 120_000), "2 m ago");
+  assert.equal(roughly(82_800_000), "23 h"); assert.equal(ago(0, 1000), "just now"); assert.equal(ago(0, 120_000), "2 m ago");
   assert.match(when(Date.now() + 86_400_000, Date.now()), /^tomorrow \d\d:\d\d$/);
 });
 test("commands quote what a shell would read", () => {
@@ -57,3 +58,12 @@ test("failures of one workflow are one thing that needs a person, and nothing is
   const [many] = needsOf({ ...none, failures: [line("1"), line("2")], isPart: true, since: "then" }, 0);
   assert.match(many!.text, /^order: at least 2 failures/); assert.deepEqual(many!.rerun, { count: "all", filter: { workflow: "order", status: ["failed"], from: "then" } });
 });
+test("the list is copied with its filter, and a rerun with what it repeats", () => {
+  const made = commands("http://h", false), filter = { ...EMPTY, workflow: "a b", status: ["failed" as const], labels: ["team=x"] }, list = made.list(filter, "?workflow=a+b", "2026-11-18T00:00:00.000Z");
+  assert.equal(list.cli, "holdfast runs list --workflow 'a b' --status failed --label team=x --server http://h");
+  assert.match(list.python, /server\.runs\(workflow="a b", status=\["failed"\], label=\["team=x"\], created_from="2026-11-18T00:00:00\.000Z"\)/);
+  const again = made.rerun("r", "failed:each");
+  assert.deepEqual([again.cli, /-d '(.*)'/.exec(again.curl)![1]], ["holdfast runs rerun r --failed --from each --server http://h", '{"failed":true,"paths":["each"]}']);
+  assert.match(again.python, /server\.rerun\("r", failed=True, paths=\["each"\]\)/);
+});
+test("values are copied as Python writes them", () => { assert.match(commands("http://h", false).signal("r", "paid", { ok: true, by: null, n: [1] }).python, /server\.signal\("r", "paid", \{"ok": True, "by": None, "n": \[1\]\}\)/); });

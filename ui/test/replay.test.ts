@@ -52,3 +52,7 @@ test("what needs attention stands for all items of a step", () => {
   assert.deepEqual(cell.items, { total: 2, done: 2, failed: 1 }); assert.equal(cell.blocks[0]!.cells[0]!.status, "failed");
   assert.equal(cellsOf(plan, courseOf({ ...TIMELINE, rows: [row("loop", 0, 2, { children: 51 })] }), null).cells[0]!.blocks.length, 0, "over fifty children a scope is one node");
 });
+test("the pause of a timer is shown as people read it", () => {
+  const plan = (does: string): Plan => ({ workflow: "w", version: "v", plan_hash: "h", tools: [], workflows: [], destructive: false, approvals: [], block: { of: "", edges: [], nodes: [{ name: "nap", kind: "timer", does, line: 1, blocks: [] }] } });
+  assert.deepEqual(["86400000 ms", "50", "{{inputs.until}}"].map((does) => cellsOf(plan(does), null, null).cells[0]!.does), ["1 d", "50 ms", "{{inputs.until}}"]);
+});

@@ -50,3 +50,15 @@ test("a row that waits for an approval offers the answer", () => {
 test("a title of a wait is never empty", () => {
   for (const kind of ["approval", "signal", "callback", "condition", "key", "other"]) { assert.notEqual(waitsFor(kind), ""); assert.notEqual(waitingTitle({ run_id: "r", workflow: "w", number: null, path: "p", kind, name: "n", prompt: "", form: null, detail: {}, since: ago(0), until: null, answers: { need: 1, have: 0, by: [] }, may_answer: true, links: [] }), ""); }
 });
+test("a run that no worker serves names the service and the step", () => {
+  assert.equal(sentence(run(), because("no_worker", null, "add"), NOW, () => "sum").text, "No worker serves sum, which add needs; it has waited 9 m");
+});
+test("a row says what a waiting run lacks and how to start it", () => {
+  assert.deepEqual(rowReason(line({ status: "waiting", reason: "no_worker: sum", wait: { path: "", kind: "timer", until: null, since: null, prompt: "" } }), NOW), { text: "no worker serves sum", act: "worker_help" });
+  assert.deepEqual(rowReason(line({ status: "waiting", reason: "no_tool: add, no_worker: sum" }), NOW).text, "no process has the tool add, and no worker serves sum");
+});
+test("a row names the signal that it waits for, and a timer of no step stands alone", () => {
+  const wait = { path: "s", kind: "signal", until: null, since: null, prompt: "", name: "paid" };
+  assert.deepEqual(rowReason(line({ status: "waiting", wait }), NOW), { text: "s: signal paid", act: "signal" });
+  assert.equal(rowReason(line({ status: "waiting", wait: { ...wait, path: "", kind: "timer", name: "" } }), NOW).text, "a timer");
+});

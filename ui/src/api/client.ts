@@ -63,6 +63,12 @@ export const ask = async <T>(method: string, path: string, asked: Asked = {}): P
   return (await answer.json()) as T;
 };
 
+// A file; a plain link could not carry the key.
+export const file = async (path: string): Promise<Blob> => {
+  const answer = await fetch(BASE + path, { headers: headersWithKey(), cache: "no-store", credentials: "omit" }).catch(() => { throw away(); });
+  if (!answer.ok) throw await faultOf(answer);
+  return answer.blob();
+};
 export const get = <T>(path: string, query: Record<string, unknown> = {}, signal?: AbortSignal): Promise<T> => ask<T>("GET", path + queryText(query), { signal });
 export const post = <T>(path: string, body: unknown = {}): Promise<T> => ask<T>("POST", path, { body });
 export const drop = (path: string): Promise<null> => ask<null>("DELETE", path);

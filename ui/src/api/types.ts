@@ -23,9 +23,9 @@ export type Run = {
 };
 export type RunLine = {
   run_id: string; workflow: string; version: string; number?: number | null; status: Status; labels: Record<string, string>; created_at: string;
-  started_at?: string | null; finished_at: string | null; rerun_of: string | null; rerun_as?: string | null; parent_job_id: string | null;
+  started_at?: string | null; finished_at: string | null; rerun_of: string | null; rerun_as?: string | null; parent_job_id: string | null; reason?: string | null;
   error?: { kind: string; message: string; path: string } | null;
-  wait?: { path: string; kind: string; until: string | null; since: string | null; prompt: string } | null;
+  wait?: { path: string; kind: string; until: string | null; since: string | null; prompt: string; name?: string } | null;
 };
 export type Reason = { path: string; reason: string; since: string; until: string | null; unblocks: string; links: Link[] };
 export type Explanation = { run_id: string; status: Status; driven_by: number | null; reasons: Reason[]; more: number };
@@ -83,13 +83,13 @@ export type ScheduleLine = {
   id: string; workflow: string; kind: string; status: "active" | "paused" | "disabled" | "ended"; origin: "file" | "api" | "plugin" | "code"; source: string;
   words: string[]; next_at: string | null; open_runs: number; failures: number; last_error: string;
 };
-export type Schedule = ScheduleLine & { timezone: string; paused_since: string | null; total_run_count: number; error_count: number; created_at: string; updated_at: string; definition: Json; notes: Problem[] };
+export type Schedule = ScheduleLine & { timezone: string; paused_since: string | null; paused_because: string; total_run_count: number; error_count: number; created_at: string; updated_at: string; definition: Json; notes: Problem[] };
 export type NextFires = { timezone: string; words: string[]; never_fires: boolean; items: { at: string; local: string; fires_at: string | null; note: string }[] };
 export type LedgerLine = {
   occurrence: string; outcome: "fired" | "skipped" | "failed" | "buffered"; reason: string; message: string; scheduled_at: string; until: string | null; count: number;
   decided_at: string; fired_at: string | null; run_id: string | null; is_catchup: boolean; slot: string; warnings: string[];
 };
-export type Verdict = { outcome: string; reason: string; message: string; hint: string; occurrence: string; at: string | null; local: string; until: string | null; count: number; run_id: string | null; decided_at: string | null; slot: string };
+export type Verdict = { outcome: string; reason: string; message: string; hint: string; occurrence: string; at: string | null; local: string; until: string | null; count: number; run_id: string | null; decided_at: string | null; slot: string; warnings: string[] };
 export type WhyReport = { schedule: string; status: string; items: Verdict[] };
 export type Backfill = { preview: boolean; count: number; settled: number; items: string[] };
 

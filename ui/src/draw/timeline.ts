@@ -63,6 +63,7 @@ export const timeline = (host: HTMLElement, onChoose: (path: string) => void, on
     const took = span((row.to ?? Math.max(d.to, row.from)) - row.from);
     const count = row.children > 0 && row.kind !== "branch" ? (counts.failed && counts.done === row.children ? `${grouped(counts.failed)} failed` : `${grouped(counts.done)}/${grouped(row.children)}${counts.failed ? `, ${grouped(counts.failed)} failed` : ""}`) : tries > 1 ? `${tries}×` : "";
     (one.button.children[2] as HTMLElement).textContent = count;
+    one.button.children[2]!.classList.toggle("bad", counts.failed > 0);
     set(one.button, { "aria-label": `${nameOf(row.path)}${count ? ` ${count}` : ""}, ${state ?? "not reached"}, ${took}${row.depth ? `, ${row.path}` : ""}`, "aria-current": chosen === row.path ? "true" : null, title: `${row.path}\n${row.kind}, ${state ?? "not reached"}, ${took}\nfrom ${exact(row.from)}` });
     drawLane(one.lane, row, t, end);
   };
@@ -110,9 +111,13 @@ export const timeline = (host: HTMLElement, onChoose: (path: string) => void, on
   const drawAxis = (): void => {
     const d = data!, w = Math.max(1, width - nameWidth), parts: SVGElement[] = [];
     set(axis, { width: w, height: 24 });
+    let free = 0; // from here on no text stands
+    const notches = scale.pieces.filter((piece) => piece.isFolded).map((piece) => ({ a: piece.x0 * w, b: piece.x1 * w }));
     for (const one of ticks(scale, d.from, d.to, w)) {
-      const x = one.x * w, isLast = x > w - 44;
-      parts.push(svg("path", { d: `M${x} 18V24`, class: "tick" }), svg("text", { x: isLast ? x - 4 : x + 3, y: 15, "text-anchor": isLast ? "end" : "start" }, one.t === d.from ? "0" : tickText(one.t - d.from)));
+      const x = one.x * w, isLast = x > w - 44, text = one.t === d.from ? "0" : tickText(one.t - d.from), long = text.length * 6 + 6, a = isLast ? x - 4 - long : x, b = isLast ? x : x + 3 + long;
+      if (a < free || notches.some((notch) => a < notch.b && b > notch.a)) continue;
+      free = b;
+      parts.push(svg("path", { d: `M${x} 18V24`, class: "tick" }), svg("text", { x: isLast ? x - 4 : x + 3, y: 15, "text-anchor": isLast ? "end" : "start" }, text));
     }
     for (const piece of scale.pieces) {
       if (!piece.isFolded) continue;
@@ -131,7 +136,7 @@ export const timeline = (host: HTMLElement, onChoose: (path: string) => void, on
     planned = 0;
     if (!data) return;
     width = list.clientWidth;
-    nameWidth = Math.min(220, Math.max(110, width * 0.3));
+    nameWidth = Math.min(220, Math.max(136, width * 0.3));
     host.style.setProperty("--tl-name", `${nameWidth}px`);
     list.style.height = `${data.rows.length * ROW}px`;
     drawAxis();

@@ -41,7 +41,7 @@ const onKey = (event: KeyboardEvent): void => {
         if (keys === typed) { event.preventDefault(); binding.act(event); return; }
         if (keys.startsWith(`${typed} `)) {
           halfTyped.value = typed;
-          forget = window.setTimeout(() => { halfTyped.value = ""; }, 1500);
+          forget = window.setTimeout(() => { halfTyped.value = ""; }, 3000);
           event.preventDefault();
           return;
         }

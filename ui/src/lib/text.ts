@@ -4,6 +4,12 @@ export const cut = (text: string, most: number): string => (text.length > most ?
 export const oneLine = (text: string): string => text.replace(/\s+/g, " ").trim();
 // Only addresses of the web and of this server become links.
 export const safeHref = (text: string): string | null => (/^https?:\/\/[^\s]+$/i.test(text) || /^\/(?!\/)/.test(text) ? text : null);
+export const saveAs = (content: Blob, name: string): void => {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(content); link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000);
+};
 export const copyText = async (text: string): Promise<boolean> => {
   try { await navigator.clipboard.writeText(text); return true; } catch { /* not a secure context: below */ }
   const area = document.createElement("textarea");

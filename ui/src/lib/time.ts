@@ -37,7 +37,7 @@ export const roughly = (ms: number): string => {
   return `${Math.floor(secs / 86400)} d`;
 };
 
-export const ago = (from: number, to: number): string => (to - from < 3000 ? "now" : `${roughly(to - from)} ago`);
+export const ago = (from: number, to: number): string => (to - from < 3000 ? "just now" : `${roughly(to - from)} ago`);
 
 const two = (n: number): string => String(n).padStart(2, "0");
 export const clock = (ms: number, secs = true): string => { const d = new Date(ms); return `${two(d.getHours())}:${two(d.getMinutes())}${secs ? `:${two(d.getSeconds())}` : ""}`; };

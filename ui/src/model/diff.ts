@@ -24,6 +24,7 @@ export type Pair = {
 };
 
 const took = (step: Step | null): number | null => (step?.finished_at ? at(step.finished_at) - at(step.started_at) : null);
+const times = (ratio: number): string => `${ratio < 10 ? ratio.toFixed(1) : Math.round(ratio)}×`;
 const SLOWER = 1.5, WORTH_MS = 100;
 
 // The steps of two runs by path, in the order of b and then what only a has.
@@ -39,7 +40,7 @@ export const pairs = (a: Step[], b: Step[]): Pair[] => {
       if (one.attempts !== two.attempts) what.push(`${one.attempts} → ${two.attempts} tries`);
       if (one.error?.message !== two.error?.message && two.error) what.push("other error");
       if (JSON.stringify(one.output) !== JSON.stringify(two.output) || headText(one) !== headText(two)) what.push("other output");
-      if (ratio !== null && Math.abs(after! - before!) > WORTH_MS && (ratio >= SLOWER || ratio <= 1 / SLOWER)) what.push(ratio > 1 ? `${ratio.toFixed(1)}× as long` : `${(1 / ratio).toFixed(1)}× as fast`);
+      if (ratio !== null && one.status === "completed" && two.status === "completed" && Math.abs(after! - before!) > WORTH_MS && (ratio >= SLOWER || ratio <= 1 / SLOWER)) what.push(ratio > 1 ? `${times(ratio)} as long` : `${times(1 / ratio)} as fast`);
     }
     return { path, a: one, b: two, isDifferent: what.some((text) => !text.includes("×")), what, ratio };
   });

@@ -1,5 +1,6 @@
 // The plan of a run with the states of its steps: what the graph shows.
 import type { Plan, PlanBlock, PlanNode, StepState } from "../api/types.ts";
+import { span } from "../lib/time.ts";
 import { patternOf } from "./paths.ts";
 import type { Course, Row } from "./replay.ts";
 import { countsAt, stateAt } from "./replay.ts";
@@ -31,6 +32,13 @@ export const groups = (course: Course, t: number | null): Map<string, Group> => 
   return found;
 };
 
+// What the step of a path calls, by the definition.
+export const calledAt = (plan: Plan | null, path: string): string => {
+  let nodes = plan?.block.nodes ?? [], found: PlanNode | undefined;
+  for (const name of patternOf(path).split("\u0000")) { found = nodes.find((one) => one.name === name); nodes = found?.blocks.flatMap((one) => one.nodes) ?? []; }
+  return found?.does ?? "";
+};
+
 export type Cell = {
   key: string; name: string; kind: string; does: string; line: number; status: StepState | null; group: Group | null; blocks: { of: string; cells: Cell[]; edges: PlanBlock["edges"] }[];
   items: { total: number; done: number; failed: number } | null;
@@ -48,7 +56,7 @@ export const cellsOf = (plan: Plan, course: Course | null, t: number | null): { 
     const counts = scope ? (t === null ? scope : countsAt(scope, t)) : null;
     const isFolded = (scope?.children ?? 0) > FOLD_MAX;
     return {
-      key, name: node.name, kind: node.kind, does: node.does, line: node.line, status: group?.status ?? null, group,
+      key, name: node.name, kind: node.kind, does: node.kind === "timer" ? node.does.replace(/^(\d+)( ms)?$/, (_, ms: string) => span(Number(ms))) : node.does, line: node.line, status: group?.status ?? null, group,
       items: scope && counts && node.kind !== "branch" ? { total: scope.children, done: counts.done, failed: counts.failed } : null,
       blocks: isFolded ? [] : node.blocks.map((block) => ({ of: block.of, edges: block.edges, cells: block.nodes.map((inner) => cell(inner, key)) })),
     };

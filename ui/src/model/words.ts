@@ -20,7 +20,7 @@ export const waitsFor = (kind: string, name = "", prompt = ""): string => {
     case "approval": return prompt ? `approval ${quoted(prompt)}` : "an approval";
     case "callback": return name ? `the result of task ${name}` : "a callback";
     case "signal": return name ? `signal ${name}` : "a signal";
-    case "condition": return "a signal that makes its condition true";
+    case "condition": return name ? `signal ${name} to make its condition true` : "a signal that makes its condition true";
     case "timer": return "a timer";
     case "retry": return "its next attempt";
     case "poll": return "its next poll";
@@ -33,8 +33,18 @@ export const waitsFor = (kind: string, name = "", prompt = ""): string => {
   }
 };
 
+// What a waiting run lacks, as the server says it: `no_worker: sum, no_tool: add`.
+export const lacking = (reason: string | null | undefined): { service: string; text: string } => {
+  const found = (reason ?? "").split(", ").map((one) => { const i = one.indexOf(": "); return { kind: one.slice(0, i), name: one.slice(i + 2) }; });
+  const text = found.filter((one) => one.name && ["no_worker", "no_tool"].includes(one.kind)).map((one) => (one.kind === "no_worker" ? `no worker serves ${one.name}` : `no process has the tool ${one.name}`)).join(", and ");
+  return { service: found.find((one) => one.kind === "no_worker")?.name ?? "", text: text || (reason ?? "").replaceAll("_", " ") };
+};
+
+// What the step of a path calls.
+type Calls = (path: string) => string;
+
 // The reason of an open step, as one sentence.
-const reasonText = (reason: Reason, run: Pick<Run, "waits">, now: number): string => {
+const reasonText = (reason: Reason, run: Pick<Run, "waits">, now: number, calls: Calls): string => {
   const here = reason.path ? ` at ${reason.path}` : "";
   const wait = run.waits.find((one) => one.path === reason.path);
   const prompt = typeof wait?.detail["prompt"] === "string" ? wait.detail["prompt"] : "";
@@ -48,7 +58,7 @@ const reasonText = (reason: Reason, run: Pick<Run, "waits">, now: number): strin
     case "poll": return `Polling${here}${reason.until && at(reason.until) > now ? `; the next call is in ${roughly(at(reason.until) - now)}` : ""}`;
     case "key": return `Waiting${here} for another step that holds the same idempotency key`;
     case "no_tool": return `No process here has the tool${reason.path ? ` of ${reason.path}` : ""}`;
-    case "no_worker": return `No worker serves ${reason.path || "this step"}; it has waited ${since}`;
+    case "no_worker": { const service = calls(reason.path); return `No worker serves ${service || reason.path || "this step"}${service && reason.path ? `, which ${reason.path} needs` : ""}; it has waited ${since}`; }
     case "offered": return `${reason.path || "A step"} has been offered to workers for ${since}; none has fetched it yet`;
     case "at_worker": return `Running${here} for ${since}, on a worker`;
     case "at_work": return `Running${here} for ${since}${reason.until ? `; times out ${when(at(reason.until), now)}` : ""}`;
@@ -83,7 +93,7 @@ export const errorText = (error: Err | { kind: string; message: string; path: st
   (error ? `${error.path ? `${error.path}: ` : ""}${cut(oneLine(error.message), most)}` : "");
 
 // Why the whole run stands where it stands.
-export const sentence = (run: Run, explained: Explanation | null, now: number): Sentence => {
+export const sentence = (run: Run, explained: Explanation | null, now: number, calls: Calls = () => ""): Sentence => {
   const none = { hint: "", acts: [] as Act[], path: "" };
   if (run.set_aside && isOpen(run.status)) return { ...none, text: `Set aside: ${oneLine(run.set_aside.reason)}`, hint: run.set_aside.retry, acts: ["cancel"] };
   const took = run.finished_at ? span(at(run.finished_at) - at(run.started_at ?? run.created_at)) : "";
@@ -101,7 +111,7 @@ export const sentence = (run: Run, explained: Explanation | null, now: number): 
   const reasons = ranked(explained?.reasons ?? []), first = reasons[0];
   if (!first) return { ...none, text: run.status === "pending" ? "Waiting for a process to start it" : run.status === "cancelling" ? "Cancelling" : run.status === "waiting" ? "Waiting" : "Running", acts: ["cancel"] };
   const others = reasons.filter((one) => one !== first).length + (explained?.more ?? 0);
-  const text = `${reasonText(first, run, now)}${others ? `, and ${counted(others, "more open step")}` : ""}`;
+  const text = `${reasonText(first, run, now, calls)}${others ? `, and ${counted(others, "more open step")}` : ""}`;
   return { text, hint: first.unblocks, acts: [...(ACTS[first.reason] ?? []), "cancel"], path: first.path };
 };
 
@@ -109,9 +119,11 @@ export const sentence = (run: Run, explained: Explanation | null, now: number): 
 export const rowReason = (line: RunLine, now: number): { text: string; act: Act | null } => {
   if (line.error && line.status !== "completed") return { text: errorText(line.error), act: null };
   const wait = line.wait;
+  if (line.reason && isOpen(line.status)) { const { service, text } = lacking(line.reason); return { text, act: service ? "worker_help" : null }; }
   if (wait && isOpen(line.status)) {
     const act: Act | null = wait.kind === "approval" ? "answer" : wait.kind === "signal" || wait.kind === "condition" ? "signal" : wait.kind === "callback" ? "resume" : null;
-    return { text: `${wait.path}: ${waitsFor(wait.kind, "", wait.prompt)}${left(wait.until, now)}`, act };
+    const what = waitsFor(wait.kind, wait.name, wait.prompt), where = wait.path ? `${wait.path}: ` : "";
+    return { text: `${where}${what}${left(wait.until, now)}`, act };
   }
   if (line.status === "pending") return { text: "waits for a process to start it", act: null };
   if (line.status === "cancelling") return { text: "steps that are running have a moment to stop", act: null };

@@ -91,7 +91,7 @@ const Signal = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.El
     <form onSubmit={(event) => void send(event)} class="fields">
       <div class="field"><label for="signal-name">Signal</label><input id="signal-name" data-testid="signal-name" list="signal-names" value={name.value} onInput={(event) => { name.value = event.currentTarget.value; }} /><datalist id="signal-names">{names.map((one) => <option key={one} value={one} />)}</datalist></div>
       <JsonField id="signal-value" label="Value, as JSON; empty is null" text={text.value} onText={(next) => { text.value = next; }} />
-      <div><Button testid="send-signal" kind="main" submit busy={isBusy.value}>Send the signal</Button></div>
+      <div class="row"><Button testid="send-signal" kind="main" submit busy={isBusy.value}>Send the signal</Button>{problemOf(text.value) === "" && <CopyAs testid="signal-copy" commands={commands(location.origin, hasKey()).signal(wait.run_id, name.value, valueOf(text.value), correlation)} />}</div>
     </form>
   );
 };
@@ -111,6 +111,6 @@ const Deliver = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.E
   if (!may("resume")) return <p class="dim">Your key lacks the scope resume.</p>;
   return (
     <div class="fields"><JsonField id="task-result" label="Result, as JSON" text={text.value} onText={(next) => { text.value = next; }} />
-      <div class="row"><Button testid="deliver" kind="main" busy={isBusy.value} onClick={() => void send(true)}>Deliver the result</Button><Button testid="deliver-failure" kind="danger" busy={isBusy.value} onClick={() => void send(false)}>Report a failure</Button></div></div>
+      <div class="row"><Button testid="deliver" kind="main" busy={isBusy.value} onClick={() => void send(true)}>Deliver the result</Button><Button testid="deliver-failure" kind="danger" busy={isBusy.value} onClick={() => void send(false)}>Report a failure</Button>{problemOf(text.value) === "" && <CopyAs testid="deliver-copy" commands={commands(location.origin, hasKey()).resume(wait.run_id, wait.name, valueOf(text.value))} />}</div></div>
   );
 };

@@ -102,6 +102,10 @@ import type { Commands } from "../model/copy.ts";
 export const CopyLine = ({ text, testid }: { text: string; testid: string }): JSX.Element => (
   <span class="copy-line"><code>{text}</code><Button kind="quiet" testid={testid} label={`Copy: ${text}`} onClick={() => void copied(text)}>Copy</Button></span>
 );
+// A short form of a text; pressing it copies the whole.
+export const CopyText = ({ text, label, testid, children }: { text: string; label: string; testid: string; children: ComponentChildren }): JSX.Element => (
+  <button type="button" class="link mono copy-text" title={`${text}\nPress to copy`} data-testid={testid} onClick={() => void copied(text)}>{children}<span class="sr">, copy the {label}</span></button>
+);
 const copied = async (text: string): Promise<void> => ((await copyText(text)) ? say("Copied.") : say("The browser does not let this page copy.", "bad"));
 
 export const CopyAs = ({ commands, testid = "copy" }: { commands: Commands; testid?: string }): JSX.Element => (

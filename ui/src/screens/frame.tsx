@@ -18,7 +18,8 @@ const SCREENS = [
   { to: "/ui/workers", name: "Workers", key: "k", testid: "nav-workers" }, { to: "/ui/deliveries", name: "Deliveries", key: "d", testid: "nav-deliveries" },
 ];
 
-const finding = signal(false), helping = signal(false);
+// What the finder begins with.
+const finding = signal<"" | "all" | "actions">(""), helping = signal(false);
 
 export const loadMe = async (): Promise<void> => {
   try { const found = await get<Me>("/me"); me.value = found; setServerTime(found.time); needsKey.value = ""; } catch { /* an older server, or no key yet: the form asks */ }
@@ -28,7 +29,8 @@ export const Frame = ({ children }: { children: ComponentChildren }): JSX.Elemen
   const path = place.value.path, isAsked = needsKey.value !== "";
   const waits = useLoaded<WaitingPage | null>("waits of the header", (signal) => (isAsked ? Promise.resolve(null) : get<WaitingPage>("/waits", { limit: 1 }, signal)), { everyMs: 3000 });
   useKeys("Everywhere", [
-    { keys: "Ctrl-k", does: "find a run, workflow or action", act: () => { finding.value = true; }, always: true }, { keys: "/", does: "find", act: () => { finding.value = true; } },
+    { keys: "Ctrl-k", does: "find a run, workflow or action", act: () => { finding.value = "all"; }, always: true }, { keys: "/", does: "find", act: () => { finding.value = "all"; } },
+    { keys: ".", does: "list the actions", act: () => { finding.value = "actions"; } },
     ...SCREENS.map((one) => ({ keys: `g ${one.key}`, does: `go to ${one.name}`, act: () => go(one.to) })),
     { keys: "g ,", does: "go to Settings", act: () => go("/ui/settings") },
     { keys: "?", does: "show the keys", act: () => { helping.value = true; } },
@@ -43,7 +45,7 @@ export const Frame = ({ children }: { children: ComponentChildren }): JSX.Elemen
         <a class="brand" href="/" data-testid="brand"><svg viewBox="0 0 32 32" aria-hidden="true"><rect width="32" height="32" rx="7" fill="var(--accent)" /><path d="M10 7v18M22 7v18M10 16h12" stroke="var(--on-accent)" stroke-width="3.4" stroke-linecap="round" fill="none" /></svg>Holdfast</a>
         <nav class="nav" aria-label="Screens">{SCREENS.map((one) => <a key={one.to} href={one.to} data-testid={one.testid} aria-current={isHere(one.to) ? "page" : undefined}>{one.name}{one.name === "Inbox" && count > 0 && <span class="count">{count >= 10_000 ? "10,000+" : grouped(count)}<span class="sr"> approvals wait</span></span>}</a>)}</nav>
         <div class="top-end">
-          <button type="button" class="finder" data-testid="find" aria-label="Find a run, workflow or action" onClick={() => { finding.value = true; }}><svg width="13" height="13" viewBox="0 0 14 14" fill="none" stroke="currentColor" stroke-width="1.6" aria-hidden="true"><circle cx="6" cy="6" r="4.2" /><path d="M9.2 9.2l3.4 3.4" /></svg><span>Find</span><kbd>/</kbd></button>
+          <button type="button" class="finder" data-testid="find" aria-label="Find a run, workflow or action" onClick={() => { finding.value = "all"; }}><svg width="13" height="13" viewBox="0 0 14 14" fill="none" stroke="currentColor" stroke-width="1.6" aria-hidden="true"><circle cx="6" cy="6" r="4.2" /><path d="M9.2 9.2l3.4 3.4" /></svg><span>Find</span><kbd>/</kbd></button>
           <span class={`live live-${isAway.value ? "lost" : live.value}`} data-testid="live" title="Whether this page hears of changes as they happen">{isAway.value ? "no server" : live.value === "live" ? "live" : live.value === "lost" ? "reconnecting" : live.value === "off" ? "not live" : "connecting"}</span>
           <Menu label="Settings and theme" testid="me" choices={[
             { name: theme.value === "dark" ? "Theme: dark" : theme.value === "light" ? "Theme: light" : "Theme: as the system", testid: "theme", keys: "t", act: () => setTheme(theme.value === "dark" ? "light" : theme.value === "light" ? "system" : "dark") },
@@ -100,21 +102,21 @@ type Found = { id: string; text: string; note: string; mark: string | null; act:
 
 const Finder = (): JSX.Element => {
   const text = useSignal(""), chosen = useSignal(0), field = useRef<HTMLInputElement>(null);
-  const close = (): void => { finding.value = false; };
+  const isActions = finding.value === "actions", close = (): void => { finding.value = ""; };
   const to = (path: string) => (): void => { close(); go(path); };
   const asked = text.value.trim();
   const workflows = useLoaded<Page<WorkflowLine>>("workflows to find", (signal) => get<Page<WorkflowLine>>("/workflows", { limit: 500 }, signal));
   const isId = /^[0-9a-f-]{4,36}$/i.test(asked) && /\d/.test(asked), label = /^[\w.-]+=\S*$/.test(asked);
   const runs = useLoaded<Page<RunLine>>(`runs to find ${isId || label ? asked : ""}`, (signal) => (isId ? get<Page<RunLine>>("/runs", { id: asked, limit: 8 }, signal) : label ? get<Page<RunLine>>("/runs", { label: asked, limit: 8 }, signal) : get<Page<RunLine>>("/runs", { limit: 5 }, signal)));
   const low = asked.toLowerCase(), found: Found[] = [];
-  for (const one of SCREENS) if (low && `go to ${one.name}`.toLowerCase().includes(low)) found.push({ id: one.to, text: `Go to ${one.name}`, note: `g ${one.key}`, mark: null, act: to(one.to) });
-  for (const one of workflows.data?.items ?? []) if (low ? one.name.toLowerCase().includes(low) : found.length < 4) { found.push({ id: `w ${one.name}`, text: one.name, note: "workflow", mark: null, act: to(`/ui/workflows/${e(one.name)}`) }); if (found.length > 12) break; }
-  for (const one of (isId || label || !low) ? runs.data?.items ?? [] : []) found.push({ id: one.run_id, text: `${one.workflow} ${shortId(one.run_id)}`, note: `run, ${one.status}`, mark: one.status, act: to(`/ui/runs/${one.run_id}`) });
-  if (low) {
+  for (const one of SCREENS) if (low ? `go to ${one.name}`.toLowerCase().includes(low) : isActions) found.push({ id: one.to, text: `Go to ${one.name}`, note: `g ${one.key}`, mark: null, act: to(one.to) });
+  for (const one of (isActions && !low ? [] : workflows.data?.items) ?? []) if (low ? one.name.toLowerCase().includes(low) : found.length < 4) { found.push({ id: `w ${one.name}`, text: one.name, note: "workflow", mark: null, act: to(`/ui/workflows/${e(one.name)}`) }); if (found.length > 12) break; }
+  for (const one of (isId || label || (!low && !isActions)) ? runs.data?.items ?? [] : []) found.push({ id: one.run_id, text: `${one.workflow} ${shortId(one.run_id)}`, note: `run, ${one.status}`, mark: one.status, act: to(`/ui/runs/${one.run_id}`) });
+  if (low || isActions) {
     for (const state of ["failed", "waiting", "running"]) if (state.includes(low)) found.push({ id: `s ${state}`, text: `Runs that are ${state}`, note: "filter", mark: state, act: to(`/ui/runs?q=status:${state}`) });
     if ("theme light dark".includes(low)) found.push({ id: "theme", text: "Light or dark", note: "t", mark: null, act: () => { close(); setTheme(isDark() ? "light" : "dark"); } });
     if ("settings keys".includes(low)) found.push({ id: "settings", text: "Settings and keys", note: "g ,", mark: null, act: to("/ui/settings") });
-    found.push({ id: "filter", text: `Runs that match ${asked}`, note: "filter", mark: null, act: to(`/ui/runs?q=${e(asked)}`) });
+    if (low) found.push({ id: "filter", text: `Runs that match ${asked}`, note: "filter", mark: null, act: to(`/ui/runs?q=${e(asked)}`) });
   }
   const index = Math.min(chosen.value, found.length - 1);
   useEffect(() => { field.current?.focus(); }, []);

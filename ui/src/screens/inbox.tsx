@@ -2,13 +2,14 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { get } from "../api/client.ts";
+import { e, get } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
-import type { Waiting, WaitingPage } from "../api/types.ts";
+import type { Run, Waiting, WaitingPage } from "../api/types.ts";
 import { useKeys } from "../lib/keys.ts";
 import { place, setQuery } from "../lib/router.ts";
 import { shortId } from "../lib/text.ts";
 import { at, exact, grouped, now, roughly } from "../lib/time.ts";
+import { answerable } from "../model/answerable.ts";
 import { waitingTitle } from "../model/words.ts";
 import { Answer } from "../parts/answer.tsx";
 import { Button, Empty, Mark, Shown, sayError } from "../parts/basic.tsx";
@@ -21,12 +22,14 @@ export const Inbox = (): JSX.Element => {
   const kind = place.value.query.get("kind") ?? "", run = place.value.query.get("run") ?? "", chosen = useSignal(""), more = useSignal<Waiting[]>([]), cursor = useSignal<string | null | undefined>(undefined), answered = useSignal<ReadonlySet<string>>(new Set());
   const list = useRef<HTMLDivElement>(null);
   const first = useLoaded<WaitingPage>(`waits ${kind}`, (signal) => get<WaitingPage>("/waits", { kind: kind || undefined, limit: 100 }, signal), { everyMs: 1500, pollMs: 30_000 });
+  // A run that is asked for by its id may be behind the first hundred.
+  const asked = useLoaded<Waiting[]>(`waits of ${run}`, (signal) => (run ? get<Run>(`/runs/${e(run)}`, { values: "none" }, signal).then(answerable) : Promise.resolve([])));
   useEffect(() => { more.value = []; cursor.value = undefined; }, [kind]);
-  const known = new Set<string>(), items = [...(first.data?.items ?? []), ...more.value].filter((one) => { const key = keyOf(one); if (known.has(key) || answered.value.has(key)) return false; known.add(key); return true; });
+  const known = new Set<string>(), items = [...(first.data?.items ?? []), ...more.value, ...(run ? asked.data ?? [] : [])].filter((one) => { const key = keyOf(one); if (known.has(key) || answered.value.has(key)) return false; known.add(key); return true; });
   const rest = cursor.value === undefined ? first.data?.cursor ?? null : cursor.value;
   const wanted = items.find((one) => keyOf(one) === chosen.value) ?? (run ? items.find((one) => one.run_id === run) : undefined);
   // The one being answered stays when the list changes around it.
-  const current = wanted ?? items[0];
+  const isMissing = run !== "" && !wanted, current = wanted ?? (isMissing ? undefined : items[0]);
   useEffect(() => { if (current && !chosen.value) chosen.value = keyOf(current); }, [current]);
   const choose = (wait: Waiting, isFocused = true): void => {
     chosen.value = keyOf(wait);
@@ -49,7 +52,7 @@ export const Inbox = (): JSX.Element => {
         <button type="button" class="chip" aria-pressed={kind === ""} data-testid="kind-all" onClick={() => setQuery({ kind: null })}>all <b>{count(KINDS.reduce((sum, one) => sum + (counts[one] ?? 0), 0))}</b></button>
         {KINDS.filter((one) => (counts[one] ?? 0) > 0 || kind === one).map((one) => <button type="button" class="chip" key={one} aria-pressed={kind === one} data-testid={`kind-${one}`} onClick={() => setQuery({ kind: kind === one ? null : one })}>{NAMES[one]!.toLowerCase()} <b>{count(counts[one] ?? 0)}</b></button>)}
       </div></div>
-      <Shown of={first} testid="inbox">{() => (items.length === 0 ? <Empty testid="inbox-empty">{kind ? `No ${kind} is waited for.` : "Nothing waits for you. Approvals, signals and callbacks that runs wait for appear here."}</Empty> : (
+      <Shown of={first} testid="inbox">{() => (items.length === 0 && !isMissing ? <Empty testid="inbox-empty">{kind ? `No ${kind} is waited for.` : "Nothing waits for you. Approvals, signals and callbacks that runs wait for appear here."}</Empty> : (
         <div class="split">
           <div>
             <div class="list-box" ref={list} role="list" aria-label="Waits, least time left first">{items.map((wait) => (
@@ -59,6 +62,7 @@ export const Inbox = (): JSX.Element => {
             ))}</div>
             {rest && <p style={{ padding: "8px 0" }}><Button testid="inbox-more" onClick={() => void next()}>Show 100 more</Button></p>}
           </div>
+          {isMissing && !(asked.isLoading || first.isLoading) && <Empty testid="inbox-answered">This run waits for no answer any more. <a href={`/ui/runs/${run}`}>Open the run</a></Empty>}
           {current && <Answer key={keyOf(current)} wait={current} onGone={() => gone(current)} />}
         </div>
       ))}</Shown>

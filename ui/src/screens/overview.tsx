@@ -11,10 +11,11 @@ import { counted, grouped, now, span } from "../lib/time.ts";
 import { EMPTY } from "../model/filter.ts";
 import { needsOf } from "../model/needs.ts";
 import type { Need } from "../model/needs.ts";
-import { Button, CopyLine, Dialog, LinkButton, Mark, Shown, missing } from "../parts/basic.tsx";
+import { Button, LinkButton, Mark, Shown, missing } from "../parts/basic.tsx";
+import { WorkerHelp } from "../parts/worker_help.tsx";
 import { BulkDialog, RunRows } from "./runs.tsx";
 
-type Facts = { failures: RunLine[] | null; isPart: boolean; since: string; waits: WaitingPage | null; letters: Letter[] | null; folders: Folder[]; schedules: ScheduleLine[] | null; ready: { ready: boolean; reasons: unknown[] } | null; services: ServiceLine[] | null; problems: string[] };
+type Facts = { failures: RunLine[] | null; isPart: boolean; since: string; waits: WaitingPage | null; letters: Letter[] | null; folders: { of: "flows" | "schedules"; items: Folder["items"] }[]; schedules: ScheduleLine[] | null; ready: { ready: boolean; reasons: unknown[] } | null; services: ServiceLine[] | null; problems: string[] };
 
 // A read that fails leaves its part out and says so; the others are shown.
 const facts = async (signal: AbortSignal): Promise<Facts> => {
@@ -28,12 +29,12 @@ const facts = async (signal: AbortSignal): Promise<Facts> => {
     of("dead letters", get<Page<Letter>>("/dead-letters", { limit: 50 }, signal)), of("folder", get<Folder>("/folder", { of: "flows" }, signal)), of("folder", get<Folder>("/folder", { of: "schedules" }, signal)),
     of("schedules", get<Page<ScheduleLine>>("/schedules", { limit: 200 }, signal)), of("readiness", readiness(signal)), of("services", get<Page<ServiceLine>>("/services", { limit: 200 }, signal)),
   ]);
-  return { failures: failures?.items ?? null, isPart: (failures?.cursor ?? null) !== null, since, waits, letters: letters?.items ?? null, folders: [flows, schedules].filter((one) => one !== null), schedules: list?.items ?? null, ready, services: services?.items ?? null, problems };
+  return { failures: failures?.items ?? null, isPart: (failures?.cursor ?? null) !== null, since, waits, letters: letters?.items ?? null, folders: [{ of: "flows", items: flows?.items ?? [] }, { of: "schedules", items: schedules?.items ?? [] }], schedules: list?.items ?? null, ready, services: services?.items ?? null, problems };
 };
 const readiness = async (signal: AbortSignal): Promise<{ ready: boolean; reasons: unknown[] }> => (await fetch("/readyz", { signal, credentials: "omit" })).json() as Promise<{ ready: boolean; reasons: unknown[] }>;
 
 export const Overview = (): JSX.Element => {
-  const found = useLoaded<Facts>("overview", facts, { everyMs: 2000, pollMs: 20_000 }), help = useSignal<Need | null>(null), rerun = useSignal<Need | null>(null);
+  const found = useLoaded<Facts>("overview", facts, { everyMs: 2000, pollMs: 20_000 }), help = useSignal<string | null>(null), rerun = useSignal<Need | null>(null);
   const counts = useLoaded<Counts>("counts", (signal) => get<Counts>("/runs/counts", { by: "status" }, signal), { everyMs: 2000 });
   const pulse = useLoaded<Pulse>("pulse", (signal) => get<Pulse>("/runs/pulse", { buckets: 96 }, signal), { everyMs: 5000, pollMs: 60_000 });
   const needs = found.data ? needsOf(found.data, now.value) : [];
@@ -49,7 +50,7 @@ export const Overview = (): JSX.Element => {
               <div class={`need s-${need.state}`} key={need.key} data-testid={`need-${need.key}`}><Mark state={need.state} /><span class="grow">{need.text}</span>
                 {need.to && <LinkButton to={need.to} testid={`need-show-${need.key}`} label={`Show: ${need.text}`}>{need.show}</LinkButton>}
                 {need.rerun && may("run") && <Button testid={`need-rerun-${need.key}`} onClick={() => { rerun.value = need; }}>Rerun {need.rerun.count}</Button>}
-                {need.help && <Button testid={`need-help-${need.key}`} onClick={() => { help.value = need; }}>How to start one</Button>}</div>
+                {need.help && <Button testid={`need-help-${need.key}`} onClick={() => { help.value = need.help ?? null; }}>How to start one</Button>}</div>
             ))}
             {data.problems.map((one) => <p class="need dim small" key={one}>{one}</p>)}
           </>
@@ -61,7 +62,7 @@ export const Overview = (): JSX.Element => {
       </section>
       <div class="head"><h2>Latest runs</h2><span class="grow" /><a href="/ui/runs" data-testid="all-runs">All runs</a></div>
       <RunRows filter={{ ...EMPTY }} limit={10} testid="latest" />
-      {help.value && <Dialog title={`Start a worker for ${help.value.help}`} testid="worker-help" onClose={() => { help.value = null; }}><p>A worker is a program that registers the service and is called, or fetches jobs. With the Python SDK:</p><CopyLine testid="worker-help-copy" text={help.value.command || `holdfast worker module:function --server ${location.origin}`} /><p class="dim small">docs/howto/write-a-worker.md shows the same for other languages.</p></Dialog>}
+      {help.value && <WorkerHelp service={help.value} onClose={() => { help.value = null; }} />}
       {rerun.value?.rerun && <BulkDialog what={rerun.value.rerun.filter} action="rerun" failed onClose={() => { rerun.value = null; }} onDone={found.again} />}
     </>
   );

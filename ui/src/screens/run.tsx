@@ -11,14 +11,18 @@ import type { Explanation, Page, Plan, Run, RunEvent, RunLine, Stats, Timeline, 
 import { useKeys } from "../lib/keys.ts";
 import { go, place, setQuery } from "../lib/router.ts";
 import { shortId } from "../lib/text.ts";
-import { now } from "../lib/time.ts";
+import { counted, grouped, now } from "../lib/time.ts";
+import { answerable } from "../model/answerable.ts";
 import { commands } from "../model/copy.ts";
-import { courseOf } from "../model/replay.ts";
+import { pastSentence } from "../model/past.ts";
+import { courseOf, momentOf } from "../model/replay.ts";
 import type { Course } from "../model/replay.ts";
+import { calledAt } from "../model/run.ts";
 import { isOpen, sentence } from "../model/words.ts";
-import { Ago, Button, CopyAs, Dialog, LinkButton, Mark, Menu, Problem, State, say } from "../parts/basic.tsx";
+import { Ago, Button, CopyAs, CopyText, Dialog, LinkButton, Mark, Menu, Problem, State, say } from "../parts/basic.tsx";
 import type { Choice } from "../parts/basic.tsx";
 import { Answer } from "../parts/answer.tsx";
+import { WorkerHelp } from "../parts/worker_help.tsx";
 import { CancelDialog, RerunDialog } from "./run_acts.tsx";
 import { RunPanes } from "./run_panes.tsx";
 import { Drawer } from "./step.tsx";
@@ -70,10 +74,13 @@ export const RunScreen = ({ id }: { id: string }): JSX.Element => {
 type ShownProps = { id: string; run: Run; isGone: boolean; problem: ApiError | null; course: Loaded<Course>; explained: Explanation | null; isLive: boolean; logs: RunEvent[] };
 
 const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: ShownProps): JSX.Element => {
-  const chosen = place.value.query.get("step"), dialog = useSignal<"" | "cancel" | "rerun" | "answer">(""), rerunFrom = useSignal(""), isMenu = useSignal(false), moment = useSignal<number | null>(null);
+  const chosen = place.value.query.get("step"), dialog = useSignal<"" | "cancel" | "rerun" | "answer" | "worker">(""), rerunFrom = useSignal(""), isMenu = useSignal(false), moment = useSignal<number | null>(null);
   const plan = useLoaded<Plan>(`plan ${run.version}`, (signal) => get<Plan>(`/runs/${e(id)}/plan`, {}, signal));
   const stats = useLoaded<Stats | null>(`stats ${run.workflow} ${run.number}`, (signal) => (run.number ? get<Stats>(`/workflows/${e(run.workflow)}/stats`, { last: 50 }, signal) : Promise.resolve(null)));
-  const words = useMemo(() => sentence(run, explained, now.value), [run, explained, now.value]);
+  const words = useMemo(() => sentence(run, explained, now.value, (path) => calledAt(plan.data, path)), [run, explained, plan.data, now.value]);
+  // In time travel the sentence is that of the moment, and what is so now stands beneath it.
+  const past = moment.value !== null && course.data && moment.value < course.data.to ? { text: pastSentence(course.data, moment.value), status: momentOf(course.data, moment.value).status } : null;
+  const status = past?.status ?? run.status, service = words.acts.includes("worker_help") ? calledAt(plan.data, words.path) : "";
   const choose = (path: string | null): void => setQuery({ step: path });
   useEffect(() => { document.title = `${run.status}: ${run.workflow} · Holdfast`; }, [run.status, run.workflow]);
 
@@ -86,7 +93,7 @@ const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: Sh
   };
   const rerun = (from: string): void => { rerunFrom.value = from; dialog.value = "rerun"; };
   const isOver = !isOpen(run.status), mayRun = may("run") && !isGone;
-  const waitsForAnswer = run.waits.some((one) => ["approval", "signal", "condition", "callback"].includes(one.kind));
+  const waitsForAnswer = answerable(run).length > 0;
   const acts: Choice[] = [
     ...(isOver && mayRun ? [{ name: "Rerun from the start", act: () => rerun(""), testid: "act-rerun", keys: "r" }, ...(run.status === "failed" ? [{ name: "Rerun what failed", act: () => rerun("failed"), testid: "act-rerun-failed" }] : []), ...(chosen ? [{ name: `Rerun from ${chosen}`, act: () => rerun(chosen), testid: "act-rerun-from" }] : [])] : []),
     ...(!isOver && mayRun ? [{ name: "Cancel the run", act: () => { dialog.value = "cancel"; }, testid: "act-cancel", isDanger: true }] : []),
@@ -106,11 +113,12 @@ const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: Sh
     <>
       {isGone && <p class="line-note" role="alert" data-testid="run-deleted">This run has been deleted. What is shown is the last that was seen of it.</p>}
       {problem && <Problem error={problem} />}
-      <section class={`sentence s-${run.status}`} aria-label="Why this run is where it is" data-testid="sentence">
-        <Mark state={run.status} />
-        <h1 class="words"><strong data-testid="sentence-text">{words.text}</strong>{words.hint && <small>{isOver ? words.hint : `Unblocked by ${words.hint}`}</small>}</h1>
+      <section class={`sentence s-${status}${past ? " past" : ""}`} aria-label="Why this run is where it is" data-testid="sentence">
+        <Mark state={status} />
+        <h1 class="words"><strong data-testid="sentence-text">{past?.text ?? words.text}</strong>{past ? <small data-testid="sentence-now">Now: {words.text}</small> : words.hint && <small>{isOver ? words.hint : `Unblocked by ${words.hint}`}</small>}</h1>
         <div class="acts">
           {waitsForAnswer && <Button testid="answer" kind="main" keys="a" onClick={() => { dialog.value = "answer"; }}>Answer</Button>}
+          {service && <Button testid="worker-how" kind="main" onClick={() => { dialog.value = "worker"; }}>How to start a worker</Button>}
           {run.status === "failed" && mayRun && <Button testid="rerun-failed" kind="main" keys="r" onClick={() => rerun("failed")}>Rerun what failed</Button>}
           {isOver && run.status !== "failed" && mayRun && <Button testid="rerun" keys="r" onClick={() => rerun("")}>Rerun</Button>}
           {isOver && <Button testid="compare" keys="c" onClick={() => void compare()}>Compare</Button>}
@@ -120,9 +128,9 @@ const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: Sh
       </section>
       <div class="meta">
         <a href={`/ui/workflows/${e(run.workflow)}`} data-testid="run-workflow"><b>{run.workflow}</b>{run.number ? ` #${run.number}` : ""}</a>
-        <code title={run.run_id} data-testid="run-id">{shortId(run.run_id)}</code>
-        <State state={run.status} />
-        <span>{run.progress.completed_steps} of {run.progress.total_steps} steps</span>
+        <CopyText text={run.run_id} testid="run-id" label="run id">{shortId(run.run_id)}</CopyText>
+        <State state={status} />
+        {!past && <span>{grouped(run.progress.completed_steps)} of {counted(run.progress.total_steps, "step")}</span>}
         <span>started <Ago time={run.started_at ?? run.created_at} /></span>
         {run.rerun_of && <span>rerun of <a href={`/ui/runs/${run.rerun_of}`} data-testid="rerun-of">{shortId(run.rerun_of)}</a></span>}
         {run.trigger && <span>by schedule <a href={`/ui/schedules?id=${e(run.trigger.schedule_id)}`} data-testid="run-schedule">{run.trigger.schedule_id}</a></span>}
@@ -134,26 +142,19 @@ const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: Sh
       <Drawer key={chosen ?? ""} run={run} course={course.data} path={chosen} moment={moment.value} logs={logs} onRerun={mayRun && isOver ? rerun : null} onChoose={choose} />
       {dialog.value === "cancel" && <CancelDialog run={run} onClose={() => { dialog.value = ""; }} />}
       {dialog.value === "rerun" && <RerunDialog run={run} from={rerunFrom.value} onClose={() => { dialog.value = ""; }} />}
+      {dialog.value === "worker" && <WorkerHelp service={service} onClose={() => { dialog.value = ""; }} />}
       {dialog.value === "answer" && <AnswerDialog run={run} onClose={() => { dialog.value = ""; }} />}
     </>
   );
 };
 
 const AnswerDialog = ({ run, onClose }: { run: Run; onClose: () => void }): JSX.Element => {
-  const waits = run.waits.filter((one) => ["approval", "signal", "condition", "callback"].includes(one.kind));
+  const waits = answerable(run);
   const detailed = useLoaded<WaitingPage>(`waits ${run.run_id}`, (signal) => get<WaitingPage>("/waits", { workflow: run.workflow, limit: 500 }, signal));
   return (
     <Dialog title={waits.length > 1 ? `${waits.length} answers are awaited` : "Answer"} onClose={onClose} testid="answer-dialog">
       {waits.length === 0 && <p class="dim">Nothing is awaited any more.</p>}
-      {waits.slice(0, 20).map((wait) => {
-        const known = detailed.data?.items.find((one) => one.run_id === run.run_id && one.path === wait.path);
-        const form = wait.detail["form"];
-        return <Answer key={wait.path} hasRunLink={false} onGone={onClose} wait={known ?? {
-          run_id: run.run_id, workflow: run.workflow, number: run.number, path: wait.path, kind: wait.kind, name: wait.name, prompt: typeof wait.detail["prompt"] === "string" ? wait.detail["prompt"] : "",
-          form: form && typeof form === "object" ? (form as Record<string, unknown>) : null, detail: wait.detail, since: wait.since ?? run.created_at, until: wait.until,
-          answers: { need: Number(wait.detail["need"] ?? 1), have: 0, by: [] }, may_answer: true, links: wait.links,
-        }} />;
-      })}
+      {waits.slice(0, 20).map((wait) => <Answer key={wait.path} hasRunLink={false} onGone={onClose} wait={detailed.data?.items.find((one) => one.run_id === run.run_id && one.path === wait.path) ?? wait} />)}
     </Dialog>
   );
 };

@@ -1,13 +1,14 @@
 // What a person does to a run: cancel it, run it again after a preview.
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { e, post } from "../api/client.ts";
+import { e, hasKey, post } from "../api/client.ts";
 import type { ApiError } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Json, Run } from "../api/types.ts";
 import { go } from "../lib/router.ts";
+import { commands, rerunBody } from "../model/copy.ts";
 import { counted } from "../lib/time.ts";
-import { Button, Dialog, Mark, Problem, say, sayError } from "../parts/basic.tsx";
+import { Button, CopyAs, Dialog, Mark, Problem, say, sayError } from "../parts/basic.tsx";
 
 export const CancelDialog = ({ run, onClose }: { run: Run; onClose: () => void }): JSX.Element => {
   const reason = useSignal(""), isBusy = useSignal(false);
@@ -21,16 +22,13 @@ export const CancelDialog = ({ run, onClose }: { run: Run; onClose: () => void }
       <form onSubmit={(event) => void act(event)} class="fields">
         <p>Steps that are running have a moment to stop. A cancelled run cannot go on; it can be run again.</p>
         <div class="field"><label for="cancel-reason">Reason</label><input id="cancel-reason" data-testid="cancel-reason" maxLength={1000} value={reason.value} onInput={(event) => { reason.value = event.currentTarget.value; }} /></div>
-        <footer class="row" style={{ justifyContent: "flex-end" }}><Button testid="cancel-no" onClick={onClose}>Back</Button><Button testid="cancel-yes" kind="danger" submit busy={isBusy.value}>Cancel the run</Button></footer>
+        <footer><CopyAs testid="cancel-copy" commands={commands(location.origin, hasKey()).cancel(run.run_id, reason.value)} /><span class="grow" /><Button testid="cancel-no" onClick={onClose}>Back</Button><Button testid="cancel-yes" kind="danger" submit busy={isBusy.value}>Cancel the run</Button></footer>
       </form>
     </Dialog>
   );
 };
 
-// `from` is empty for the whole run, `failed` for what failed, `failed:PATH` for what failed inside a step, or a path.
-export const rerunBody = (from: string): Record<string, unknown> =>
-  (from === "" ? {} : from === "failed" ? { failed: true } : from.startsWith("failed:") ? { failed: true, paths: [from.slice(7)] } : { from_step: from });
-
+// `from` as in rerunBody.
 export const RerunDialog = ({ run, from, onClose }: { run: Run; from: string; onClose: () => void }): JSX.Element => {
   const body = rerunBody(from), isBusy = useSignal(false), isChanging = useSignal(false), text = useSignal(JSON.stringify(run.inputs ?? {}, null, 2)), problem = useSignal<ApiError | null>(null);
   const preview = useLoaded<{ copied: string[]; runs: string[] }>(`preview ${run.run_id} ${from}`, () => post(`/runs/${e(run.run_id)}/rerun`, { ...body, preview: true }));
@@ -60,7 +58,7 @@ export const RerunDialog = ({ run, from, onClose }: { run: Run; from: string; on
         <div class="field check"><input type="checkbox" id="rerun-change" data-testid="rerun-change" checked={isChanging.value} onChange={(event) => { isChanging.value = event.currentTarget.checked; }} /><label for="rerun-change">Change the inputs</label></div>
         {isChanging.value && <div class="field"><label for="rerun-inputs">Inputs, as JSON</label><textarea id="rerun-inputs" data-testid="rerun-inputs" class="mono" rows={8} spellcheck={false} value={text.value} onInput={(event) => { text.value = event.currentTarget.value; }} />{bad && <small class="bad">{bad}</small>}</div>}
         {problem.value && <Problem error={problem.value} />}
-        <footer class="row" style={{ justifyContent: "flex-end" }}><Button testid="rerun-no" onClick={onClose}>Back</Button><Button testid="rerun-yes" kind="main" submit busy={isBusy.value} disabled={bad !== "" || preview.data === null}>Start the new run</Button></footer>
+        <footer>{!isChanging.value && <CopyAs testid="rerun-copy" commands={commands(location.origin, hasKey()).rerun(run.run_id, from)} />}<span class="grow" /><Button testid="rerun-no" onClick={onClose}>Back</Button><Button testid="rerun-yes" kind="main" submit busy={isBusy.value} disabled={bad !== "" || preview.data === null}>Start the new run</Button></footer>
       </form>
     </Dialog>
   );

@@ -28,7 +28,7 @@ type Props = { run: Run; plan: Plan | null; planError: ApiError | null; course: 
 
 export const layoutOf = (block: { of: string; cells: Cell[]; edges: LayoutBlock["edges"] }): LayoutBlock => ({
   label: block.of, edges: block.edges,
-  nodes: block.cells.map((cell) => ({ key: cell.key, title: cell.name, note: cell.does || cell.kind, blocks: cell.blocks.map((one, i) => { const made = layoutOf(one); return cell.blocks.filter((other) => other.of === one.of).length > 1 ? { ...made, label: `${one.of === "branches" ? "branch" : one.of} ${i + 1}` } : made; }) })),
+  nodes: block.cells.map((cell) => ({ key: cell.key, title: cell.name, note: cell.does || cell.kind, blocks: cell.blocks.map((one, i) => { const made = layoutOf(one); return cell.blocks.filter((other) => other.of === one.of).length > 1 ? { ...made, label: `branch ${i + 1}` } : made; }) })),
 });
 export const flatCells = (cells: Cell[], into = new Map<string, Cell>()): Map<string, Cell> => {
   for (const cell of cells) { into.set(cell.key, cell); for (const block of cell.blocks) flatCells(block.cells, into); }
@@ -147,7 +147,7 @@ export const RunPanes = ({ run, plan, planError, course, stats, chosen, onChoose
           <div class="graph-host" ref={graphHost}>{!plan && planError && <p class="dim empty">{missing(planError) || planError.message}</p>}</div>
         </section>
         <section class="pane pane-timeline" aria-label="Timeline">
-          <header><h2>Timeline</h2>{data && data.more > 0 && <span class="dim small">{data.more} more rows are left out</span>}{data && data.to - data.from > 2000 && data.rows.some((row) => row.spans.some((one) => one.kind !== "try")) && <Button kind="quiet" testid="fold" pressed={isFolding.value} keys="w" onClick={() => { isFolding.value = !isFolding.value; }}>Fold waiting</Button>}</header>
+          <header><h2>Timeline</h2>{data && data.more > 0 && <span class="dim small">{grouped(data.more)} more rows are left out</span>}{data && data.to - data.from > 2000 && data.rows.some((row) => row.spans.some((one) => one.kind !== "try")) && <Button kind="quiet" testid="fold" pressed={isFolding.value} keys="w" onClick={() => { isFolding.value = !isFolding.value; }}>Fold waiting</Button>}</header>
           <div class="tl-host" ref={timelineHost}>{data === null && course.error && <Problem error={course.error} again={course.again} />}</div>
         </section>
       </div>

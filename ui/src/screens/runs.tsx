@@ -15,21 +15,25 @@ import { commands } from "../model/copy.ts";
 import { EMPTY, parse, queryOf, textOf } from "../model/filter.ts";
 import type { Filter } from "../model/filter.ts";
 import { STATES, isOpen, rowReason } from "../model/words.ts";
+import type { Act } from "../model/words.ts";
 import { Ago, Button, CopyAs, Dialog, Empty, Mark, Problem, State, missing, say, sayError, useSlow } from "../parts/basic.tsx";
 
-const PAGE = 100;
+const PAGE = 100, KEPT_MAX = 500; // rows that stay while new ones enter above them
 // On a narrow screen a row has two lines.
-const narrow = matchMedia("(max-width: 700px)");
+const narrow = matchMedia("(max-width: 900px)");
 
 export const took = (line: RunLine, today: number): string => {
   const from = at(line.started_at ?? line.created_at);
   return line.finished_at ? span(at(line.finished_at) - from) : isOpen(line.status) ? span(today - from) : "";
 };
 
-type Rows = { items: RunLine[]; cursor: string | null; isFirst: boolean };
+type Rows = { items: RunLine[]; cursor: string | null };
+// New rows behind the pill. If more have come than a page has, there is a gap beneath them, and `page` takes the place of the list.
+type Fresh = { items: RunLine[]; page: Rows | null };
+const NONE: Fresh = { items: [], page: null };
 
 export const RunRows = ({ filter, limit, testid = "runs" }: { filter: Filter; limit?: number; testid?: string }): JSX.Element => {
-  const rows = useSignal<Rows | null>(null), error = useSignal<ApiError | null>(null), isLoading = useSignal(true), fresh = useSignal<RunLine[]>([]);
+  const rows = useSignal<Rows | null>(null), error = useSignal<ApiError | null>(null), isLoading = useSignal(true), fresh = useSignal<Fresh>(NONE);
   const marked = useSignal<ReadonlySet<string>>(new Set()), box = useRef<HTMLTableSectionElement>(null), isOver = useRef(false), at0 = useRef(nowExactly());
   const key = textOf(filter), size = limit ?? PAGE, turn = useSignal(0);
   const asked = useRef(0), lastAsked = useRef(0), timer = useRef(0);
@@ -52,15 +56,17 @@ export const RunRows = ({ filter, limit, testid = "runs" }: { filter: Filter; li
   // Rows that are shown are changed where they stand; new ones enter at the top, or wait behind the pill.
   const merge = (found: Rows): void => {
     const has = rows.value;
-    if (!has || has.items.length === 0) { rows.value = found; fresh.value = []; return; }
+    if (!has || has.items.length === 0) { rows.value = found; fresh.value = NONE; return; }
     const byId = new Map(found.items.map((one) => [one.run_id, one])), known = new Set(has.items.map((one) => one.run_id));
     const isNew = found.items.filter((one) => !known.has(one.run_id)), oldest = found.items.at(-1);
     // A row of the first page that the server no longer gives does not match any more.
     const kept = has.items.filter((one) => byId.has(one.run_id) || (oldest !== undefined && one.created_at < oldest.created_at) || (found.cursor !== null && found.items.length === 0));
     const changed = kept.map((one) => byId.get(one.run_id) ?? one);
+    const hasGap = isNew.length === found.items.length && found.cursor !== null;
     const isCalm = !isOver.current && scrollY < 200 && !box.current?.contains(document.activeElement);
-    if (isCalm || limit) { rows.value = { items: [...isNew, ...changed].slice(0, limit ?? Infinity), cursor: has.items.length > size ? has.cursor : found.cursor, isFirst: true }; fresh.value = []; }
-    else { rows.value = { ...has, items: changed }; fresh.value = isNew; }
+    if (!isCalm && !limit) { rows.value = { ...has, items: changed }; fresh.value = { items: isNew, page: hasGap ? found : null }; return; }
+    fresh.value = NONE;
+    rows.value = hasGap || has.items.length > KEPT_MAX ? found : { items: [...isNew, ...changed].slice(0, limit ?? Infinity), cursor: has.items.length > size ? has.cursor : found.cursor };
   };
 
   const more = async (): Promise<void> => {
@@ -105,7 +111,7 @@ export const RunRows = ({ filter, limit, testid = "runs" }: { filter: Filter; li
   return (
     <>
       {error.value && <Problem error={error.value} again={() => void first()} testid={`${testid}-problem`} />}
-      {fresh.value.length > 0 && <p class="row" style={{ justifyContent: "center", marginBottom: "6px" }}><Button testid="runs-new" onClick={() => { rows.value = { ...rows.value!, items: [...fresh.value, ...rows.value!.items] }; fresh.value = []; scrollTo(0, 0); }}>{grouped(fresh.value.length)} new ↑</Button></p>}
+      {fresh.value.items.length > 0 && <p class="row" style={{ justifyContent: "center", marginBottom: "6px" }}><Button testid="runs-new" onClick={() => { rows.value = fresh.value.page ?? { ...rows.value!, items: [...fresh.value.items, ...rows.value!.items] }; fresh.value = NONE; scrollTo(0, 0); }}>{grouped(fresh.value.items.length)}{fresh.value.page ? "+" : ""} new ↑</Button></p>}
       {items.length === 0 ? <Empty testid={`${testid}-empty`} command={key ? undefined : `holdfast run hello.yaml --server ${location.origin}`}>{key ? "No run matches this filter." : "There is no run yet. This command starts one:"}</Empty> : (
         <div class={isSlow ? "list-box stale" : "list-box"} onPointerEnter={() => { isOver.current = true; }} onPointerLeave={() => { isOver.current = false; }}>
           <table class="list stack" data-testid={`${testid}-table`} aria-rowcount={rows.value.cursor ? -1 : items.length + 1}>
@@ -125,6 +131,8 @@ export const RunRows = ({ filter, limit, testid = "runs" }: { filter: Filter; li
   );
 };
 
+const ACTS: Partial<Record<Act, string>> = { answer: "Answer", signal: "Signal", resume: "Deliver", worker_help: "Workers" };
+
 const Row = ({ line, index, isMarked, onMark }: { line: RunLine; index: number; isMarked: boolean; onMark: ((id: string) => void) | null }): JSX.Element => {
   const why = rowReason(line, now.value), to = `/ui/runs/${line.run_id}`;
   return (
@@ -133,7 +141,7 @@ const Row = ({ line, index, isMarked, onMark }: { line: RunLine; index: number; 
       {onMark && <td><input type="checkbox" aria-label={`Mark run ${shortId(line.run_id)}`} data-testid={`mark-${line.run_id}`} checked={isMarked} onChange={() => onMark(line.run_id)} /></td>}
       <td><State state={line.status} /></td>
       <td><a class="open" href={to} data-testid={`open-${line.run_id}`} aria-label={`${line.workflow}, ${line.status}, run ${shortId(line.run_id)}`}>{line.workflow}</a>{line.number ? <span class="dim small"> #{line.number}</span> : null}</td>
-      <td><div class="why-cell">{why.text && <span class="cut why" title={why.text}>{why.text}</span>}{why.act && <a class="button mini" href={`/ui/inbox?run=${line.run_id}`} data-testid={`answer-${line.run_id}`}>{why.act === "answer" ? "Answer" : why.act === "signal" ? "Signal" : "Deliver"}</a>}
+      <td><div class="why-cell">{why.text && <span class="cut why" title={why.text}>{why.text}</span>}{why.act && <a class="button mini" href={why.act === "worker_help" ? "/ui/workers" : `/ui/inbox?run=${line.run_id}`} data-testid={`answer-${line.run_id}`}>{ACTS[why.act]}</a>}
         {line.rerun_as && <a class="tag" href={`/ui/runs/${line.rerun_as}`} data-testid={`rerun-as-${line.run_id}`} title={`Rerun as ${line.rerun_as}`}>rerun</a>}
         {!why.text && <span class="narrow dim">{shortId(line.run_id)}{line.finished_at ? `, took ${took(line, now.value)}` : ""}</span>}
         {Object.entries(line.labels).slice(0, 2).map(([name, value]) => <span class="tag wide" key={name}>{name}={value}</span>)}</div></td>
@@ -208,7 +216,7 @@ export const Runs = (): JSX.Element => {
   const isBulkable = Object.values(chosen).some((one) => one !== undefined) && !filter.id;
   return (
     <>
-      <div class="head"><h1>Runs</h1><span class="grow" /><CopyAs commands={commands(location.origin, hasKey()).list(queryText(query), `${filter.workflow ? ` --workflow ${filter.workflow}` : ""}${filter.status[0] ? ` --status ${filter.status[0]}` : ""}`)} /></div>
+      <div class="head"><h1>Runs</h1><span class="grow" /><CopyAs commands={commands(location.origin, hasKey()).list(filter, queryText(query), query["from"] as string, query["to"] as string)} /></div>
       <div class="filter">
         <label class="sr" for="runs-filter">Filter of runs</label>
         <input id="runs-filter" ref={field} type="search" data-testid="runs-filter" placeholder="workflow:order status:failed label:team=x after:1d" spellcheck={false} autocomplete="off" value={typed.value} onInput={(event) => changed(event.currentTarget.value)}

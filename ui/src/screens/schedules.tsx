@@ -1,7 +1,7 @@
 // When next, why not then? Next fires, the ledger as a strip, pause, fire, backfill after a preview.
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { e, get, may, post } from "../api/client.ts";
+import { e, get, hasKey, may, post } from "../api/client.ts";
 import type { ApiError } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Backfill, LedgerLine, NextFires, Page, Schedule, ScheduleLine, WhyReport } from "../api/types.ts";
@@ -9,7 +9,9 @@ import { useKeys } from "../lib/keys.ts";
 import { go, place, setQuery } from "../lib/router.ts";
 import { at, clock, counted, day, exact, grouped, now, roughly, when } from "../lib/time.ts";
 import { shortId } from "../lib/text.ts";
-import { Ago, Button, Dialog, Empty, In, Mark, Problem, Shown, say, sayError } from "../parts/basic.tsx";
+import { commands } from "../model/copy.ts";
+import { BrokenFiles } from "../parts/broken_files.tsx";
+import { Ago, Button, CopyAs, Dialog, Empty, In, Mark, Problem, Shown, say, sayError } from "../parts/basic.tsx";
 
 const STATE: Record<string, string> = { active: "completed", paused: "waiting", disabled: "cancelled", ended: "cancelled" };
 const OUTCOME: Record<string, string> = { fired: "completed", skipped: "cancelled", failed: "failed", buffered: "waiting", waiting: "waiting", undecided: "pending", will_fire: "ready", will_not_fire: "cancelled", not_due: "pending", unknown: "pending" };
@@ -22,6 +24,7 @@ export const Schedules = (): JSX.Element => {
   return (
     <>
       <div class="head"><h1>Schedules</h1></div>
+      <BrokenFiles of="schedules" />
       <Shown of={list} testid="schedules">{() => (items.length === 0 ? <Empty testid="schedules-empty" command="holdfast up --schedules FOLDER">There is no schedule. A server reads them from files:</Empty> : (
         <div class="split">
           <div class="list-box" role="list" aria-label="Schedules">{items.map((one) => (
@@ -51,14 +54,15 @@ const ScheduleView = ({ line, onChanged }: { line: ScheduleLine; onChanged: () =
       <section class="card" aria-label={`Schedule ${line.id}`}>
         <header><h2 class="grow cut">{line.id}</h2><span class={`pill s-${STATE[line.status]}`}>{line.status}</span></header>
         <div class="in" style={{ display: "grid", gap: "12px" }}>
-          <p>{line.words.join("; ") || line.kind}{detail.data ? ` (${detail.data.timezone})` : ""} starts <a href={`/ui/workflows/${e(line.workflow)}`} data-testid="schedule-workflow">{line.workflow}</a>.</p>
+          <p>{line.words.join("; ") || line.kind}{detail.data && !line.words.some((one) => one.includes(detail.data!.timezone)) ? ` (${detail.data.timezone})` : ""} starts <a href={`/ui/workflows/${e(line.workflow)}`} data-testid="schedule-workflow">{line.workflow}</a>.</p>
+          {line.status === "paused" && detail.data?.paused_since && <p data-testid="schedule-paused">Paused <Ago time={detail.data.paused_since} />{detail.data.paused_because && `: ${detail.data.paused_because}`}</p>}
           {line.last_error && <p class="bad">{counted(line.failures, "failure")} in a row: {line.last_error}</p>}
           <div class="row">
             {mayRun && line.status === "active" && <Button testid="schedule-pause" busy={isBusy.value} onClick={() => void act("pause", {}, () => say(`${line.id} is paused.`))}>Pause</Button>}
             {mayRun && line.status === "paused" && <><Button testid="schedule-resume" kind="main" busy={isBusy.value} onClick={() => void act("resume", {}, () => say(`${line.id} goes on.`))}>Resume</Button><Button testid="schedule-resume-missed" busy={isBusy.value} onClick={() => void act("resume", { missed: true }, () => say(`${line.id} goes on, and catches up.`))}>Resume and catch up</Button></>}
             {mayRun && <Button testid="schedule-fire" busy={isBusy.value} onClick={() => void act("fire", {}, (found) => say("Fired.", "good", found.run_id ? { to: `/ui/runs/${found.run_id}`, text: "Open the run" } : undefined))}>Fire now</Button>}
             {mayRun && <Button testid="schedule-backfill" onClick={() => { isBackfill.value = true; }}>Backfill</Button>}
-            <Button testid="schedule-runs" kind="quiet" onClick={() => go(`/ui/runs?q=${e(`workflow:${line.workflow}`)}`)}>Its runs</Button>
+            <Button testid="schedule-runs" kind="quiet" onClick={() => go(`/ui/runs?q=${e(`workflow:${line.workflow}`)}`)}>Its runs</Button><span class="grow" /><CopyAs testid="schedule-copy" commands={commands(location.origin, hasKey()).schedule(line.id)} />
           </div>
           {line.origin !== "api" && <p class="dim small">It comes from {line.origin === "file" ? `the file ${line.source}; change it there` : `${line.origin} ${line.source}`}.</p>}
         </div>
@@ -69,9 +73,9 @@ const ScheduleView = ({ line, onChanged }: { line: ScheduleLine; onChanged: () =
             <LedgerFacts line={chosen.value ?? page.items[0]!} /></>
         ))}</Shown></div></section>
       <section class="card" aria-label="Next fires"><header><h2>Next</h2></header><Shown of={next} lines={4} testid="next">{(found) => (found.items.length === 0 ? <p class="dim" style={{ padding: "12px" }}>{found.never_fires ? "It never fires again." : "It has no clock: an event makes it fire."}</p> : (
-        <table class="list" style={{ border: 0 }}><caption class="sr">Next fires</caption><thead><tr><th scope="col">In {found.timezone}</th><th scope="col">Here</th><th scope="col" class="num">Left</th><th scope="col">Note</th></tr></thead><tbody>{found.items.map((one) => <tr key={one.at}><td title={one.local}>{one.local.slice(0, 19).replace("T", " ")}</td><td title={exact(at(one.at))}>{day(at(one.at))} {clock(at(one.at))}</td><td class="num">{at(one.at) > now.value ? roughly(at(one.at) - now.value) : "now"}</td><td class="dim" title={one.note}>{one.fires_at === null ? "does not fire; " : ""}{one.note}</td></tr>)}</tbody></table>
+        <table class="list" style={{ border: 0 }}><caption class="sr">Next fires</caption><colgroup><col style={{ width: "172px" }} /><col style={{ width: "172px" }} /><col style={{ width: "64px" }} /><col /></colgroup><thead><tr><th scope="col">In {found.timezone}</th><th scope="col">Here</th><th scope="col" class="num">Left</th><th scope="col">Note</th></tr></thead><tbody>{found.items.map((one) => <tr key={one.at}><td title={one.local}>{one.local.slice(0, 19).replace("T", " ")}</td><td title={exact(at(one.at))}>{day(at(one.at))} {clock(at(one.at))}</td><td class="num">{at(one.at) > now.value ? roughly(at(one.at) - now.value) : "now"}</td><td class="dim" title={one.note}>{one.fires_at === null ? "does not fire; " : ""}{one.note}</td></tr>)}</tbody></table>
       ))}</Shown></section>
-      <section class="card" aria-label="Why not then?"><header><h2>Why not then?</h2></header><div class="in"><Why id={line.id} asked={asked.value} onAsk={(text) => { asked.value = text; }} /></div></section>
+      <section class="card" aria-label="Why not then?"><header><h2>Why not then?</h2><span class="grow" /><CopyAs testid="why-copy" commands={commands(location.origin, hasKey()).why(line.id, asked.value)} /></header><div class="in"><Why id={line.id} asked={asked.value} onAsk={(text) => { asked.value = text; }} /></div></section>
       {isBackfill.value && <BackfillDialog id={line.id} onClose={() => { isBackfill.value = false; }} onDone={onChanged} />}
     </div>
   );
@@ -87,7 +91,7 @@ const Why = ({ id, asked, onAsk }: { id: string; asked: string; onAsk: (text: st
   return (
     <div style={{ display: "grid", gap: "10px" }}>
       <form class="row" onSubmit={(event) => { event.preventDefault(); onAsk(text.value.trim()); }}><label for="why-when">When</label><input id="why-when" data-testid="why-when" placeholder="2026-11-18, 2026-11-18T07:30, or empty for the latest" style={{ flex: 1, minWidth: "180px" }} value={text.value} onInput={(event) => { text.value = event.currentTarget.value; }} /><Button testid="why-ask" submit>Ask</Button></form>
-      <Shown of={why} lines={2} testid="why">{(found) => ((asked ? found.items : found.items.filter((one) => one.outcome !== "fired")).length === 0 ? <p class="dim">{asked ? "Nothing is known of that time." : "Every recent occurrence fired. Ask about a date or a time:"}</p> : <ul>{(asked ? found.items : found.items.filter((one) => one.outcome !== "fired")).map((one, i) => <li class={`need s-${OUTCOME[one.outcome] ?? "pending"}`} key={i} style={{ paddingInline: 0 }}><Mark state={OUTCOME[one.outcome] ?? null} /><span class="grow"><b>{one.outcome.replaceAll("_", " ")}</b> {one.local || one.occurrence}{one.count > 1 ? `, ${grouped(one.count)} times` : ""}: {one.message}{one.hint && <span class="dim"> {one.hint}</span>}</span>{one.run_id && <a href={`/ui/runs/${one.run_id}`}>{shortId(one.run_id)}</a>}</li>)}</ul>)}</Shown>
+      <Shown of={why} lines={2} testid="why">{(found) => ((asked ? found.items : found.items.filter((one) => one.outcome !== "fired")).length === 0 ? <p class="dim">{asked ? "Nothing is known of that time." : "Every recent occurrence fired. Ask about a date or a time:"}</p> : <ul>{(asked ? found.items : found.items.filter((one) => one.outcome !== "fired")).map((one, i) => <li class={`need s-${OUTCOME[one.outcome] ?? "pending"}`} key={i} style={{ paddingInline: 0 }}><Mark state={OUTCOME[one.outcome] ?? null} /><span class="grow"><b>{one.outcome.replaceAll("_", " ")}</b> {one.local || one.occurrence}{one.count > 1 ? `, ${grouped(one.count)} times` : ""}: {one.message}{one.hint && <span class="dim"> {one.hint}</span>}{one.warnings?.map((text) => <span class="dim" key={text}> {text}</span>)}</span>{one.run_id && <a href={`/ui/runs/${one.run_id}`}>{shortId(one.run_id)}</a>}</li>)}</ul>)}</Shown>
     </div>
   );
 };
@@ -108,7 +112,7 @@ const BackfillDialog = ({ id, onClose, onDone }: { id: string; onClose: () => vo
       <div class="grid2"><div class="field"><label for="backfill-from">From</label><input id="backfill-from" data-testid="backfill-from" required value={from.value} onInput={(event) => { from.value = event.currentTarget.value; changed(); }} /></div><div class="field"><label for="backfill-to">To, included</label><input id="backfill-to" data-testid="backfill-to" required value={to.value} onInput={(event) => { to.value = event.currentTarget.value; changed(); }} /></div></div>
       {problem.value && <Problem error={problem.value} />}
       {preview.value && <div data-testid="backfill-preview"><p><b>{counted(preview.value.count, "occurrence")}</b> would start; {grouped(preview.value.settled)} have a run already.</p><ul class="mono small" style={{ maxHeight: "160px", overflow: "auto" }} tabIndex={0}>{preview.value.items.map((one) => <li key={one}>{one}</li>)}</ul></div>}
-      <footer class="row" style={{ justifyContent: "flex-end" }}><Button testid="backfill-no" onClick={onClose}>Back</Button>{preview.value === null ? <Button testid="backfill-look" kind="main" submit busy={isBusy.value}>Preview</Button> : <Button testid="backfill-yes" kind="main" submit busy={isBusy.value} disabled={preview.value.count === 0}>Start {grouped(preview.value.count)}</Button>}</footer>
+      <footer><CopyAs testid="backfill-copy" commands={commands(location.origin, hasKey()).backfill(id, from.value, to.value)} /><span class="grow" /><Button testid="backfill-no" onClick={onClose}>Back</Button>{preview.value === null ? <Button testid="backfill-look" kind="main" submit busy={isBusy.value}>Preview</Button> : <Button testid="backfill-yes" kind="main" submit busy={isBusy.value} disabled={preview.value.count === 0}>Start {grouped(preview.value.count)}</Button>}</footer>
     </form></Dialog>
   );
 };

@@ -1,15 +1,16 @@
 // The drawer of the run view: a step's input, output, attempts, log and journal; without a step, those of the run.
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
-import { e, get, hasKey } from "../api/client.ts";
+import { BASE, e, file, get, hasKey } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Head, JournalLine, Json, LogLine, Run, RunEvent, Step, StepDetail, StepPage } from "../api/types.ts";
 import { HeadValue, Value } from "../draw/value.tsx";
 import { setQuery } from "../lib/router.ts";
+import { saveAs } from "../lib/text.ts";
 import { at, bytes, clockMs, counted, exact, grouped, span } from "../lib/time.ts";
 import { commands } from "../model/copy.ts";
 import type { Course } from "../model/replay.ts";
-import { stateAt } from "../model/replay.ts";
+import { momentOf, stateAt } from "../model/replay.ts";
 import { OUTCOMES, errorText } from "../model/words.ts";
 import { Button, CopyAs, Empty, Mark, Shown, State, Tabs, sayError } from "../parts/basic.tsx";
 
@@ -17,26 +18,27 @@ type Props = { run: Run; course: Course | null; path: string | null; moment: num
 
 export const Drawer = (props: Props): JSX.Element => (props.path === null ? <RunDrawer {...props} /> : <StepDrawer {...props} path={props.path} />);
 
+const isEmpty = (value: Json): boolean => typeof value === "object" && value !== null && !Array.isArray(value) && Object.keys(value).length === 0;
 // A value, or its beginning with a button that reads the rest.
 const Part = ({ value, head, all, testid, none }: { value: Json; head: Head | undefined; all: () => Promise<Json>; testid: string; none: string }): JSX.Element => {
   const whole = useSignal<{ value: Json } | null>(null);
   if (whole.value) return <Value value={whole.value.value} />;
   if (head) return <HeadValue text={head.text} size={head.bytes} testid={testid} onAll={() => void all().then((found) => { whole.value = { value: found }; }, sayError)} />;
-  return value === null || value === undefined ? <p class="dim">{none}</p> : <Value value={value} />;
+  return value === null || value === undefined || isEmpty(value) ? <p class="dim">{none}</p> : <Value value={value} />;
 };
 
-const RunDrawer = ({ run, moment }: Props): JSX.Element => {
+const RunDrawer = ({ run, course, moment }: Props): JSX.Element => {
   const tab = useSignal(run.error ? "error" : "input");
   const whole = async (name: "inputs" | "output"): Promise<Json> => (await get<Run>(`/runs/${e(run.run_id)}`, { values: "all" }))[name];
-  const isPast = moment !== null;
+  const isPast = moment !== null, status = moment !== null && course ? momentOf(course, moment).status : run.status;
   return (
     <section class="drawer" aria-label="The run" data-testid="drawer">
-      <header><span class="step-name"><Mark state={run.status} />Whole run</span>
+      <header><span class="step-name"><Mark state={status} />Whole run</span>
         <Tabs label="Parts of the run" testid="tab" chosen={tab.value} onChoose={(id) => { tab.value = id; }} names={[{ id: "input", name: "Inputs" }, { id: "output", name: "Output" }, ...(run.error ? [{ id: "error", name: "Error" }] : []), { id: "log", name: "Log" }, { id: "journal", name: "Journal" }]} />
         <span class="grow" /><CopyAs testid="copy-explain" commands={commands(location.origin, hasKey()).explain(run.run_id)} /></header>
       <div class="in" role="tabpanel" aria-label={tab.value} tabIndex={0}>
         {tab.value === "input" && <Part value={run.inputs} head={run.heads?.inputs} all={() => whole("inputs")} testid="show-all" none="The run has no inputs." />}
-        {tab.value === "output" && (isPast ? <p class="dim">At this moment the run had no output yet.</p> : <Part value={run.output} head={run.heads?.output} all={() => whole("output")} testid="show-all" none={run.finished_at ? "The run has no output." : "The run has no output yet."} />)}
+        {tab.value === "output" && (isPast ? <p class="dim">At this moment the run had no output yet.</p> : <Part value={run.output} head={run.heads?.output} all={() => whole("output")} testid="show-all" none={run.finished_at ? (run.output === null ? "The run has no output." : "Its output is {}.") : "The run has no output yet."} />)}
         {tab.value === "error" && run.error && <ErrorView run={run} />}
         {tab.value === "log" && <Log run={run} path={null} live={[]} />}
         {tab.value === "journal" && <Journal run={run} path={null} />}
@@ -74,7 +76,7 @@ const StepDrawer = ({ run, course, path, moment, logs, onRerun, onChoose }: Prop
           : tab.value === "items" ? <Items run={run} path={path} failed={row?.failed ?? 0} seq={isEnded ? -1 : seq} onRerun={onRerun} onChoose={onChoose} />
           : <Shown of={detail} lines={3}>{(step) => (
             tab.value === "input" ? <Part value={step.input} head={step.heads.input} all={() => whole("input")} testid="show-all" none="This step has no input of its own." />
-              : tab.value === "output" ? (isBefore ? <p class="dim">At this moment the step had no output yet.</p> : <><Part value={step.output} head={step.heads.output} all={() => whole("output")} testid="show-all" none={step.error ? "It failed and has no output." : step.finished_at ? "Its output is null." : "It has no output yet."} /><Files step={step} />{step.error && <ErrorOf step={step} />}</>)
+              : tab.value === "output" ? (isBefore ? <p class="dim">At this moment the step had no output yet.</p> : <><Part value={step.output} head={step.heads.output} all={() => whole("output")} testid="show-all" none={step.error ? "It failed and has no output." : step.finished_at ? (step.output === null ? "Its output is null." : "Its output is {}.") : "It has no output yet."} /><Files step={step} />{step.error && <ErrorOf step={step} />}</>)
               : <Tries step={step} moment={moment} />
           )}</Shown>}
       </div>
@@ -83,7 +85,7 @@ const StepDrawer = ({ run, course, path, moment, logs, onRerun, onChoose }: Prop
 };
 
 const ErrorOf = ({ step }: { step: StepDetail }): JSX.Element => <p class="bad" style={{ marginTop: "8px" }}><b>{step.error!.kind}</b>: {step.error!.message}</p>;
-const Files = ({ step }: { step: StepDetail }): JSX.Element | null => (step.artefacts.length ? <ul>{step.artefacts.map((one) => <li key={one.sha256}><a href={`/api/v1/artefacts/${one.sha256}`} download={one.name} data-testid={`file-${one.sha256.slice(0, 8)}`}>{one.name || one.sha256.slice(0, 12)}</a> <span class="dim small">{bytes(one.size)}</span></li>)}</ul> : null);
+const Files = ({ step }: { step: StepDetail }): JSX.Element | null => (step.artefacts.length ? <ul>{step.artefacts.map((one) => <li key={one.sha256}><a href={`${BASE}/artefacts/${one.sha256}`} download={one.name} data-testid={`file-${one.sha256.slice(0, 8)}`} onClick={(event) => { if (hasKey()) { event.preventDefault(); void file(`/artefacts/${one.sha256}`).then((content) => saveAs(content, one.name || one.sha256.slice(0, 12)), sayError); } }}>{one.name || one.sha256.slice(0, 12)}</a> <span class="dim small">{bytes(one.size)}</span></li>)}</ul> : null);
 
 const Tries = ({ step, moment }: { step: StepDetail; moment: number | null }): JSX.Element => {
   const tries = moment === null ? step.tries : step.tries.filter((one) => at(one.from) <= moment);
@@ -117,7 +119,7 @@ const Items = ({ run, path, failed, seq, onRerun, onChoose }: { run: Run; path: 
       <div class="fan"><Tabs label="Which items" testid="items" chosen={which.value} onChoose={(id) => { which.value = id as "all"; more.value = []; cursor.value = undefined; }} names={[{ id: "failed", name: `Failed ${grouped(failed)}` }, { id: "all", name: "All" }]} />
         {failed > 0 && onRerun && <Button testid="rerun-failed-items" kind="main" onClick={() => onRerun(`failed:${path}`)}>Rerun the {counted(failed, "failed item")}</Button>}</div>
       <Shown of={first} lines={4}>{(page) => (page.items.length === 0 ? <Empty>{which.value === "failed" ? "No item has failed." : "No item has begun."}</Empty> : (
-        <><table class="list" data-testid="items-table"><caption class="sr">Steps of the items</caption><colgroup><col style={{ width: "34%" }} /><col style={{ width: "112px" }} /><col /><col style={{ width: "84px" }} /></colgroup><thead><tr><th scope="col">Step</th><th scope="col">State</th><th scope="col">Error</th><th scope="col" class="num">Took</th></tr></thead>
+        <><table class="list items" data-testid="items-table"><caption class="sr">Steps of the items</caption><colgroup><col style={{ width: "34%" }} /><col style={{ width: "112px" }} /><col /><col style={{ width: "84px" }} /></colgroup><thead><tr><th scope="col">Step</th><th scope="col">State</th><th scope="col">Error</th><th scope="col" class="num">Took</th></tr></thead>
           <tbody>{[...page.items, ...more.value].map((step) => (
             <tr key={step.path} class={`is-${step.status}`}><td><button type="button" class="link mono cut" style={{ maxWidth: "100%" }} data-testid={`item-${step.path}`} onClick={() => onChoose(step.path)}>{step.path}</button></td><td><State state={step.status} /></td><td><span class="why" title={step.error?.message}>{step.error ? errorText({ ...step.error, path: "" }) : ""}</span></td><td class="num dim">{step.finished_at ? span(at(step.finished_at) - at(step.started_at)) : ""}</td></tr>
           ))}</tbody></table>

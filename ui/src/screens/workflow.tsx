@@ -33,7 +33,7 @@ const Known = ({ name }: { name: string }): JSX.Element => {
   const source = workflow.data ? workflow.data.source ?? JSON.stringify(workflow.data.definition, null, 2) : "";
   return (
     <>
-      <div class="head"><h1>{name}</h1>{workflow.data && <span class="dim">#{workflow.data.number} <code class="small">{workflow.data.version.slice(0, 12)}</code> published <Ago time={workflow.data.created_at} /></span>}<span class="grow" />{may("run") && <Button testid="start" kind="main" keys="n" onClick={() => { isStarting.value = true; }}>Start a run</Button>}</div>
+      <div class="head"><h1>{name}</h1>{workflow.data && <span class="dim">#{workflow.data.number} <code class="small">{workflow.data.version.slice(0, 12)}</code> published <Ago time={workflow.data.created_at} /></span>}<span class="grow" /><CopyAs testid="workflow-copy" commands={commands(location.origin, hasKey()).workflow(name)} />{may("run") && <Button testid="start" kind="main" keys="n" onClick={() => { isStarting.value = true; }}>Start a run</Button>}</div>
       <Tabs label="Parts of the workflow" testid="wtab" chosen={tab} onChoose={(id) => setQuery({ tab: id === "about" ? null : id })} names={tabs} />
       <div role="tabpanel" aria-label={tabs.find((one) => one.id === tab)?.name} style={{ paddingTop: "12px" }}>
         {workflow.error?.status === 404 ? <div class="empty" data-testid="no-workflow"><p>No workflow {name} is published. Its runs stay under Runs.</p></div> : tab === "runs" ? <RunRows key={name} filter={{ ...EMPTY, workflow: name }} /> : tab === "versions" ? <Versions name={name} current={workflow.data?.number ?? 0} onChanged={workflow.again} /> : (
@@ -121,18 +121,23 @@ const StartForm = ({ name, schema, last, onClose }: { name: string; schema: Sche
 // ------------------------------------------------------------------------------------------------------------- versions
 
 const Versions = ({ name, current, onChanged }: { name: string; current: number; onChanged: () => void }): JSX.Element => {
-  const list = useLoaded<Page<Release>>(`versions ${name}`, (signal) => get<Page<Release>>(`/workflows/${e(name)}/versions`, { limit: 100 }, signal)), diff = useSignal<[number, number] | null>(null);
+  const list = useLoaded<Page<Release>>(`versions ${name}`, (signal) => get<Page<Release>>(`/workflows/${e(name)}/versions`, { limit: 100 }, signal)), diff = useSignal<[number, number] | null>(null), shown = useSignal<number | null>(null);
   const back = async (number: number): Promise<void> => { try { await post(`/workflows/${e(name)}/rollback`, { number }); say(`${name} is #${number} again.`); list.again(); onChanged(); } catch (error) { sayError(error); } };
   return (
     <>
       <Shown of={list} testid="versions">{(page) => (
         <div class="list-box"><table class="list"><caption class="sr">Versions</caption><thead><tr><th scope="col">Number</th><th scope="col">State</th><th scope="col" class="wide">Hash</th><th scope="col">Made</th><th scope="col"><span class="sr">Acts</span></th></tr></thead><tbody>{page.items.map((one, i) => { const older = page.items[i + 1]; return (
-          <tr key={one.id} data-testid={`version-${one.number}`}><td><b>#{one.number}</b>{one.number === current && <span class="dim"> in use</span>}</td><td>{one.status}</td><td class="mono small wide">{one.version.slice(0, 12)}</td><td><Ago time={one.created_at} /></td><td class="num"><span class="row" style={{ justifyContent: "flex-end", flexWrap: "nowrap" }}>{older && <Button kind="quiet" testid={`diff-${one.number}`} onClick={() => { diff.value = [older.number, one.number]; }}>What changed</Button>}{may("run") && one.number !== current && <Button testid={`rollback-${one.number}`} onClick={() => void back(one.number)}>Use this</Button>}</span></td></tr>
+          <tr key={one.id} data-testid={`version-${one.number}`}><td><b>#{one.number}</b>{one.number === current && <span class="dim"> in use</span>}</td><td>{one.status}</td><td class="mono small wide">{one.version.slice(0, 12)}</td><td><Ago time={one.created_at} /></td><td class="num"><span class="row" style={{ justifyContent: "flex-end", flexWrap: "nowrap" }}><Button kind="quiet" testid={`version-text-${one.number}`} onClick={() => { shown.value = one.number; }}>Text</Button>{older && <Button kind="quiet" testid={`diff-${one.number}`} onClick={() => { diff.value = [older.number, one.number]; }}>What changed</Button>}{may("run") && one.number !== current && <Button testid={`rollback-${one.number}`} onClick={() => void back(one.number)}>Use this</Button>}</span></td></tr>
         ); })}</tbody></table></div>
       )}</Shown>
       {diff.value && <DiffDialog name={name} from={diff.value[0]} to={diff.value[1]} onClose={() => { diff.value = null; }} />}
+      {shown.value !== null && <TextDialog name={name} number={shown.value} onClose={() => { shown.value = null; }} />}
     </>
   );
+};
+const TextDialog = ({ name, number, onClose }: { name: string; number: number; onClose: () => void }): JSX.Element => {
+  const version = useLoaded<Workflow>(`text ${name} ${number}`, (signal) => get<Workflow>(`/workflows/${e(name)}/versions/${number}`, {}, signal));
+  return <Dialog title={`${name} #${number}`} testid="version-text" wide onClose={onClose}><Shown of={version}>{(found) => <pre class="diff" tabIndex={0} style={{ maxHeight: "60vh" }}>{found.source ?? JSON.stringify(found.definition, null, 2)}</pre>}</Shown></Dialog>;
 };
 const DiffDialog = ({ name, from, to, onClose }: { name: string; from: number; to: number; onClose: () => void }): JSX.Element => {
   const diff = useLoaded<Diff>(`diff ${name} ${from} ${to}`, (signal) => get<Diff>(`/workflows/${e(name)}/diff`, { from, to }, signal));

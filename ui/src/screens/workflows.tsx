@@ -7,6 +7,7 @@ import type { Counts, Page, Status, WorkflowLine } from "../api/types.ts";
 import { useKeys } from "../lib/keys.ts";
 import { grouped } from "../lib/time.ts";
 import { isOpen } from "../model/words.ts";
+import { BrokenFiles } from "../parts/broken_files.tsx";
 import { Ago, Empty, LinkButton, Mark, Shown } from "../parts/basic.tsx";
 
 export const Workflows = (): JSX.Element => {
@@ -18,6 +19,7 @@ export const Workflows = (): JSX.Element => {
   return (
     <>
       <div class="head"><h1>Workflows</h1><span class="grow" />{may("run") && <LinkButton to="/ui/workflows/~new" testid="workflow-new">New workflow</LinkButton>}</div>
+      <BrokenFiles of="flows" />
       <div class="filter"><label class="sr" for="workflows-filter">Filter by name</label><input id="workflows-filter" type="search" data-testid="workflows-filter" placeholder="Filter by name" value={text.value} onInput={(event) => { text.value = event.currentTarget.value; }} /></div>
       <Shown of={list} testid="workflows">{(page) => { const items = page.items.filter((one) => one.name.toLowerCase().includes(low)); return items.length === 0 ? <Empty testid="workflows-empty" command={low ? undefined : `holdfast flows publish hello.yaml --server ${location.origin}`}>{low ? "No workflow has such a name." : "No workflow is published. This publishes one:"}</Empty> : (
         <div class="list-box"><table class="list"><caption class="sr">Workflows</caption><colgroup><col style={{ width: "26%" }} /><col /><col style={{ width: "90px" }} /><col style={{ width: "90px" }} /><col style={{ width: "90px" }} /><col style={{ width: "100px" }} /></colgroup><thead><tr><th scope="col">Workflow</th><th scope="col" class="wide">Description</th><th scope="col" class="num">Open</th><th scope="col" class="num">Completed</th><th scope="col" class="num">Failed</th><th scope="col" class="wide">Published</th></tr></thead>

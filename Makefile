@@ -48,7 +48,9 @@ check-page:
 # More seeds of what `make test` tries a few of: half an hour.
 test-long: setup
 	$(BIN)/pytest $(WORKERS) --dist worksteal -m long
+	$(BIN)/python -m tests.sim --layer world --seeds 0:1000 --yield-reads 1
 	$(BIN)/python -m tests.crash --soak-seconds 600
+	$(BIN)/python -m tests.cluster --faults 600
 
 up: setup
 	@$(BIN)/python -m compileall -q holdfast

@@ -42,6 +42,7 @@ from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.step_keys import ANSWER_KEYS, POLICY_KEYS, SPEC_KEYS, STEP_KEYS
 from holdfast.spec.step_kinds import IMPLIED_KINDS, KINDS, Kind
 from holdfast.spec.steps import Answer, Definition
+from holdfast.spec.texts import Texts
 from holdfast.store.statements import migrations
 from holdfast.tools.registry import Registry
 from holdfast.views.schedule_why import REASONS
@@ -899,8 +900,8 @@ def _public(name: str, thing: Any) -> str:
 
 
 def _members(thing: type) -> dict[str, Any]:
-    """The members of a class, those of the groups of calls that a client consists of included."""
-    groups = [one for one in thing.__mro__[1:] if issubclass(one, Calls)]
+    """The members of a class, those of the groups of calls that a client consists of and those of the texts of a definition included."""
+    groups = [one for one in thing.__mro__[1:] if issubclass(one, Calls | Texts)]
     return {name: member for one in (thing, *groups) for name, member in vars(one).items()}
 
 

@@ -273,3 +273,26 @@ def test_production_code_does_not_import_the_tests() -> None:
     for path in FILES:
         test_only = ("tests", "bench") if named(path).startswith("testing/") else ("tests", "bench", "pytest")
         assert not any(name.split(".")[0] in test_only for name in imports_of(path)), path
+
+
+# ------------------------------------------------------------------------------------------------------ sizes
+
+METHODS_MAX = 15
+
+
+def _public_methods(node: ast.ClassDef) -> int:
+    methods = [each for each in node.body if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return sum(not each.name.startswith("_") for each in methods)
+
+
+def test_every_class_with_many_methods_says_why_it_is_not_split() -> None:
+    classes = [node for path in FILES for node in nodes_of(path) if isinstance(node, ast.ClassDef)]
+    large = {node.name for node in classes if _public_methods(node) > METHODS_MAX}
+    _, _, rest = (
+        (HOUSE.parent / "ARCHITECTURE.md")
+        .read_text()
+        .partition("### Classes with more than 15 public methods")
+    )
+    rows = [line for line in rest.partition("\n## ")[0].splitlines() if line.startswith("| `")]
+    explained = [name for row in rows for name in re.findall(r"`(\w+)`", row.split("|")[1])]
+    assert sorted(explained) == sorted(large)

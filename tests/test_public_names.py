@@ -12,7 +12,7 @@ import holdfast
 from holdfast import errors
 
 PROMISED = {
-    "BackoffKind", "Cancellation", "Client", "Context", "DatabaseInUse", "EngineClosed", "FlowSpec", "Holdfast", "HoldfastError", "InvalidInputs",
+    "BackoffKind", "Cancellation", "Client", "Context", "DatabaseInUse", "DatabaseMoved", "EngineClosed", "FlowSpec", "Holdfast", "HoldfastError", "InvalidInputs",
     "InvalidSpec", "JobSink", "LimitExceeded", "LockingHint", "McpHttpConfig", "MissedRunPolicy", "NodeIsOver", "NotFound", "Problem", "Refused", "RemoteCaller", "RequestConflict",
     "RetryPolicy", "RunCancelled", "RunEnded", "RunEvent", "RunFailed", "RunHandle", "RunInfo", "RunInterrupted", "RunIsOpen", "RunIsOver",
     "Schedule", "ScheduleSpec", "ScheduledPlugin", "ScheduledRunCtx", "SchedulerConfig", "SchemaTooNew", "SchemaTooOld", "StepInfo", "StepPolicy", "StoreUnavailable", "SyncClient", "ToolError", "TriggerFire", "TriggerSpec", "Unavailable", "WorkflowJob",

@@ -100,7 +100,12 @@ def run_line(line: RunSummary) -> types.RunLine:
         wait=None
         if wait is None
         else types.FirstWait(
-            wait.path, wait.kind, time_or_none(wait.until), time_or_none(wait.since), wait.prompt
+            wait.path,
+            wait.kind,
+            time_or_none(wait.until),
+            time_or_none(wait.since),
+            wait.prompt,
+            wait.name,
         ),
     )
 

@@ -7,7 +7,7 @@ from holdfast.api.types import time_or_none, time_text
 from holdfast.triggers.backfills import Backfill
 from holdfast.triggers.schedules import Fired
 from holdfast.views.schedule_why import Verdict, Why, verdict
-from holdfast.views.schedules import LedgerRow, NextFire, ScheduleView, detail_of
+from holdfast.views.schedules import LedgerRow, NextFire, ScheduleView
 
 
 def schedule_line(view: ScheduleView) -> types.ScheduleLine:
@@ -40,6 +40,7 @@ def schedule(view: ScheduleView) -> types.Schedule:
         timezone=view.timezone,
         next_at=time_or_none(view.next_at),
         paused_since=time_or_none(view.paused_since),
+        paused_because=view.paused_because,
         open_runs=view.open_runs,
         total_run_count=view.total_run_count,
         error_count=view.error_count,
@@ -61,12 +62,12 @@ def next_fires(view: ScheduleView, fires: list[NextFire]) -> types.NextFires:
 
 
 def ledger_line(row: LedgerRow) -> types.LedgerLine:
-    warnings = detail_of(row).get("warnings", ())
+    said = verdict(row)
     return types.LedgerLine(
         occurrence=row.occurrence,
         outcome=row.outcome,
         reason=row.reason,
-        message=verdict(row).message,
+        message=said.message,
         scheduled_at=time_text(row.scheduled_at),
         until=time_or_none(row.until),
         count=row.times,
@@ -75,7 +76,7 @@ def ledger_line(row: LedgerRow) -> types.LedgerLine:
         run_id=row.run_id,
         is_catchup=row.is_catchup,
         slot=row.slot,
-        warnings=[str(one) for one in warnings],
+        warnings=[*said.warnings],
     )
 
 
@@ -97,6 +98,7 @@ def _verdict(one: Verdict) -> types.Verdict:
         run_id=one.run_id,
         decided_at=time_or_none(one.decided_at),
         slot=one.slot,
+        warnings=[*one.warnings],
     )
 
 

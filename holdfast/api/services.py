@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from holdfast.config import Settings
 from holdfast.ops.api_keys import ApiKeys
 from holdfast.ops.code_files import CodeFiles
@@ -35,7 +37,7 @@ class Services:
         self.since = engine.clock.now()
         self.settings = settings or Settings()
         self.commands, self.queries = engine.commands, engine.queries
-        self.schedules = ScheduleQueries(engine.store, engine.clock.now)
+        self.schedules = ScheduleQueries(engine.store, engine.clock.now, self._problem_of_schedule)
         self.why = WhyQueries(engine.store, self.schedules)
         self.schedule_commands = ScheduleCommands(engine, self.schedules)
         self.api_keys = api_keys or ApiKeys(engine.store, engine.clock, engine.gate)
@@ -58,3 +60,8 @@ class Services:
         self.code: CodeFiles | None = None  # the files of its tools, if they are watched
         self.folders: dict[str, Folder] = {}  # the folders whose files are published: flows, skills
         self.schedule_folder: ScheduleFolder | None = None
+
+    def _problem_of_schedule(self, tenant: str, schedule_id: str, slots: Sequence[str]) -> str:
+        """What keeps a schedule from firing in this process."""
+        engine = self.engine
+        return engine.kinds.problem(tenant, schedule_id) or engine.fires.problem(tenant, schedule_id, slots)

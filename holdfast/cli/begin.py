@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.cli.file import finished, found
-from holdfast.cli.options import Usage, pairs_of, read_inputs, read_spec
+from holdfast.cli.options import Usage, likely_file, pairs_of, read_inputs, read_spec
 from holdfast.cli.parser import Given
 from holdfast.cli.server_source import ServerSource
 from holdfast.cli.source import opened
@@ -135,5 +135,5 @@ def _published(settings: Settings, name: str) -> Definition:
     try:
         finished(read())
     except NotFound as error:
-        raise Usage(f"there is no file {name}, and {error}") from None
+        raise Usage(f"there is no file {name}, and {error}{likely_file(Path(name))}") from None
     return definitions[0]

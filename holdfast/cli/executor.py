@@ -31,6 +31,7 @@ async def executor_lines(client: Client, server: Server, *, has_tools: bool) -> 
     lines = [f"{said}, loaded {instant(ms_of(node.since))}{files}{unused}"]
     if node.changed_files:
         lines.append(
-            f"{', '.join(node.changed_files)} changed after that: restart the server, or start it with --reload, to use the new code"
+            f"{', '.join(node.changed_files)} changed after that: the server uses the new code after a restart, and with"
+            " --reload as soon as it can be loaded"
         )
     return lines

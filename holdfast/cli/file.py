@@ -33,10 +33,13 @@ STUBBORN_SECS: Final = 1.0  # for tasks that are cancelled a second time, after 
 def path_of(settings: Settings, *, must_exist: bool = False) -> str:
     try:
         path = database_path(settings.db)
+        if is_server(settings.db):
+            open_url(
+                settings.db
+            )  # connects to nothing; says what is wrong with the address, or which package is missing
+            return path
     except ValueError as error:
         raise Usage(str(error)) from None
-    if is_server(settings.db):
-        return path
     if os.path.isdir(path):
         raise Usage(f"{path} is a folder, not a database; --db names a file")
     if must_exist and not os.path.exists(path):

@@ -17,7 +17,7 @@ from holdfast.cli import logs
 from holdfast.cli.parser import Given
 from holdfast.config import Settings
 from holdfast.errors import HoldfastError, InvalidInputs, Problem
-from holdfast.nearest import did_you_mean
+from holdfast.nearest import nearest
 from holdfast.spec import remotes
 from holdfast.spec.inputs import means_text, with_defaults
 from holdfast.spec.notation import Definition, definition_from_text
@@ -102,7 +102,7 @@ def read_text(path: Path) -> bytes:
     try:
         return text_of(path)
     except OSError as error:
-        likely = _likely_file(path) if isinstance(error, FileNotFoundError) else ""
+        likely = likely_file(path) if isinstance(error, FileNotFoundError) else ""
         raise Usage(f"cannot read {path}: {error.strerror}{likely}") from None
 
 
@@ -112,11 +112,12 @@ def checked_spec(text: bytes, path: Path, settings: Settings) -> Definition:
     return spec
 
 
-def _likely_file(path: Path) -> str:
-    """The name of an existing file that was perhaps meant."""
-    names = [file.name for kind in ("yaml", "yml", "json") for file in path.parent.glob(f"*.{kind}")]
-    meant = did_you_mean(path.name, names)
-    return f"; {meant}" if meant else ""
+def likely_file(path: Path) -> str:
+    """A hint at the definition that was perhaps meant; the ending of its file may have been left out."""
+    files = [file for kind in ("yaml", "yml", "json") for file in path.parent.glob(f"*.{kind}")]
+    by_name = {file.name if path.suffix else file.stem: file.name for file in files}
+    meant = nearest(path.name, by_name)
+    return f"; did you mean {by_name[meant]}?" if meant else ""
 
 
 def read_inputs(spec: Definition, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:

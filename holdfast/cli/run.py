@@ -42,8 +42,8 @@ from holdfast.config import Settings
 from holdfast.errors import HoldfastError, NotWaiting, ToolMissing
 from holdfast.nearest import did_you_mean
 from holdfast.plan.graph import Call
-from holdfast.runtime.door import Entry, read_back
 from holdfast.runtime.engine import Engine
+from holdfast.runtime.entries import Entry, read_back
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.spec.notation import Definition
 from holdfast.spec.problems import Report
@@ -174,7 +174,7 @@ class Attendant:
 
     async def attend(self) -> int:
         self._engine.door.watchers.append(self._on_commit)
-        self._engine.dispatch.hearers.append(self._on_report)
+        self._engine.dispatch.contexts.hearers.append(self._on_report)
         self._listen_to_signals()
         with ticking(self._view):
             begin = self._order.begin

@@ -96,9 +96,11 @@ async def _up(settings: Settings, registry: Registry, given: Given, kept: socket
         serving(settings, registry=registry, listener=kept, reloads=reloads) as server,
         _beside(server, settings, given),
     ):
-        logs.redact_with(server.services.engine.secrets)
-        prints.install(server.services.engine.secrets)
-        run_log = RunLog(server.services.engine.door)
+        engine = server.services.engine
+        engine.when_over(stop.set)
+        logs.redact_with(engine.secrets)
+        prints.install(engine.secrets)
+        run_log = RunLog(engine.door)
         if not _introduced(server, settings, given, is_again=kept is not None):
             return UNWRITTEN
         if reloads and await _is_to_reload(server, stop):
@@ -109,9 +111,11 @@ async def _up(settings: Settings, registry: Registry, given: Given, kept: socket
         await stop.wait()
         # until the process has ended: the last thing that it waits for may be the disk
         end_within(limits.now.drain_secs_max)
-        if not given.has("--json"):
+        if not given.has("--json") and engine.taken_over is None:
             say("stopping; running steps are released and continue at the next start")
         run_log.close()
+    if engine.taken_over is not None:
+        raise engine.taken_over
     return 0
 
 

@@ -12,7 +12,11 @@ from typing import Final
 OWN_PAGES_BYTES: Final = 1024 * 1024
 M_TRIM_THRESHOLD: Final = -1
 M_MMAP_THRESHOLD: Final = -3
+M_ARENA_MAX: Final = -8
 FREE_BYTES_MAX: Final = 4 * 1024 * 1024  # at the end of the heap
+ARENAS_MAX: Final = (
+    2  # each thread would have a heap of its own, with its own free blocks; only one of them runs at a time
+)
 
 
 def return_freed_memory() -> bool:
@@ -22,7 +26,10 @@ def return_freed_memory() -> bool:
     with contextlib.suppress(OSError, AttributeError):  # another C library
         libc = ctypes.CDLL(None)
         libc.gnu_get_libc_version  # noqa: B018  # raises where it is not glibc
-        return bool(
-            libc.mallopt(M_MMAP_THRESHOLD, OWN_PAGES_BYTES) and libc.mallopt(M_TRIM_THRESHOLD, FREE_BYTES_MAX)
-        )
+        tuned = {
+            M_MMAP_THRESHOLD: OWN_PAGES_BYTES,
+            M_TRIM_THRESHOLD: FREE_BYTES_MAX,
+            M_ARENA_MAX: ARENAS_MAX,
+        }
+        return sum(int(libc.mallopt(what, value)) for what, value in tuned.items()) == len(tuned)
     return False

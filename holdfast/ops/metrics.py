@@ -25,7 +25,8 @@ from holdfast.deliveries.outbox import Outbox
 from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.execution.dispatcher import Dispatch
 from holdfast.runtime.clock import Clock
-from holdfast.runtime.door import Door, Entry, PlainRow
+from holdfast.runtime.door import Door
+from holdfast.runtime.entries import Entry, PlainRow
 from holdfast.runtime.wakes import Wakes
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
@@ -275,7 +276,7 @@ class Metrics:
             runs.add_metric((status,), float(statuses.get(status, 0)))
         yield runs
         waiting = GaugeMetricFamily("holdfast_starts_waiting", "Attempts waiting to start", labels=("for",))
-        for what, count in dispatch.waiting.items():
+        for what, count in dispatch.queues.counts.items():
             waiting.add_metric((what,), float(count))
         yield waiting
         size = GaugeMetricFamily("holdfast_database_bytes", "Size of the database files", labels=("file",))

@@ -10,7 +10,8 @@ import logging
 from typing import Final
 
 from holdfast.engine.events import RunStarted
-from holdfast.runtime.door import Door, Entry
+from holdfast.runtime.door import Door
+from holdfast.runtime.entries import Entry
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.store.batch import Batch
 

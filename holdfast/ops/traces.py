@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from holdfast.engine.decisions import FinishRun
 from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.execution.jobs import Jobs
-from holdfast.runtime.door import Door, Entry, read_back
+from holdfast.runtime.door import Door
+from holdfast.runtime.entries import Entry, read_back
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.store.batch import Batch
 

@@ -200,6 +200,11 @@ class Call(msgspec.Struct, frozen=True):
     post: Post | None = None
     around: Around | None = None
     is_plain: bool = True  # no timeout, key or polling: an attempt is just a call
+    is_bare: bool = False  # nothing is added to its inputs or taken out of its answer either
+
+    def __post_init__(self) -> None:
+        is_bare = self.is_plain and self.answer is None and self.pending is None and not self.spreads
+        msgspec.structs.force_setattr(self, "is_bare", is_bare and self.service is None)
 
     def block_of(self, index: int | None) -> Block:
         """The block of its compensation."""
@@ -362,6 +367,11 @@ class Way(msgspec.Struct):
     call: Call | None = None
     keep: int = KEEP_NOTHING  # of the call
     texts: tuple[bytes, bytes, bytes] | None = None  # the constant parts of its rows (engine/codec)
+    then: Way | None = None  # what follows that call, if it is a call again
+
+
+def _to_call(way: Way | None) -> Way | None:
+    return way if way is not None and way.call is not None else None
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -371,6 +381,7 @@ class Block(msgspec.Struct, frozen=True):
     # Calls that are followed by a call or by the end (None) whatever they return, and timers that are followed by a call:
     # name → what follows. None has an idempotency key. engine/step has fast paths for these.
     plain: Mapping[str, Way] = {}
+    entry: Way | None = None  # how the first node is reached, if it is a call
     guard: Guard | None = None
     # Nodes that handle the end of a node or of the block: name → the guarded node (empty: the block) and the role, on_error or
     # finally. Their outputs are not part of the output of the block.
@@ -379,7 +390,13 @@ class Block(msgspec.Struct, frozen=True):
 
     def __post_init__(self) -> None:
         found = {name: way for name, node in self.nodes.items() if (way := self._plain_way(node)) is not None}
+        for way in found.values():
+            way.then = _to_call(found.get(way.name))
         msgspec.structs.force_setattr(self, "plain", found)
+        first = self.nodes.get(self.first)
+        if isinstance(first, Call) and first.key is None:
+            entry = Way(self.first, first, first.keep, then=_to_call(found.get(self.first)))
+            msgspec.structs.force_setattr(self, "entry", entry)
 
     def _plain_way(self, node: Node) -> Way | None:
         name = node.routes.ok

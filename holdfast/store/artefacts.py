@@ -29,13 +29,15 @@ TENANT: Final = "tenant-"  # prefix of the folder of a tenant
 DIVIDED: Final = ".by-tenant"  # marks that files of older releases were moved to their tenants
 GRACE_SECONDS: Final = 24 * 3600  # how long a file without a reference is kept
 
-_NAMED = re.compile(re.escape(SCHEME.encode()) + rb"([0-9a-f]{64})")
+_SCHEME_BYTES = SCHEME.encode()
+_NAMED = re.compile(re.escape(_SCHEME_BYTES) + rb"([0-9a-f]{64})")
+_NONE: Final = frozenset[str]()
 _URI = re.compile(re.escape(SCHEME) + r"([0-9a-f]{64})\Z")
 
 
-def named_in(text: bytes) -> set[str]:
+def named_in(text: bytes) -> frozenset[str]:
     """The sha256 of every artefact that a JSON text refers to."""
-    return {found.decode() for found in _NAMED.findall(text)} if text.find(SCHEME.encode()) >= 0 else set()
+    return _NONE if text.find(_SCHEME_BYTES) < 0 else frozenset(map(bytes.decode, _NAMED.findall(text)))
 
 
 class ArtefactError(Exception):
@@ -189,6 +191,13 @@ class Artefacts:
         """The folders that can be cleaned one by one. Each is named by the first two digits of the hashes in it."""
         folders = (*self.folder.glob("[0-9a-f][0-9a-f]"), *self.folder.glob(f"{TENANT}*/[0-9a-f][0-9a-f]"))
         return sorted(str(path.relative_to(self.folder)) for path in folders)
+
+    def stored(self) -> Iterator[tuple[str, Path]]:
+        """Every file of every tenant: tenant, path. Its name is its hash."""
+        for shelf in self.shelves():
+            tenant = shelf.partition("/")[0].removeprefix(TENANT) if "/" in shelf else DEFAULT_TENANT
+            for path in sorted((self.folder / shelf).iterdir()):
+                yield tenant, path
 
     def sweep(self, shelf: str, named: Collection[str], now: Millis) -> int:
         """Delete the files of a shelf that are older than a day and not in `named`. Return how many were deleted."""

@@ -146,7 +146,7 @@ class Processes:
 
 
 class Output:
-    """Our end of a standard stream of a process. What is written there comes by line."""
+    """Our end of a standard stream of a process. Text arrives line by line."""
 
     def __init__(self, name: str) -> None:
         self.name = name

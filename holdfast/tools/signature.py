@@ -25,7 +25,17 @@ _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYW
 class Signature:
     """The parameters of a function by name. `context` is the parameter that receives the Context, if there is one."""
 
-    __slots__ = ("_checks", "_exact", "_fn", "_others", "_required", "_takes_any", "_tool", "context")
+    __slots__ = (
+        "_checks",
+        "_exact",
+        "_fn",
+        "_names",
+        "_others",
+        "_required",
+        "_takes_any",
+        "_tool",
+        "context",
+    )
 
     def __init__(self, fn: Callable[..., Any], tool: str) -> None:
         self._fn, self._tool = fn, tool
@@ -47,20 +57,17 @@ class Signature:
                     "take the `/` out of its signature"
                 )
         self._checks = tuple(checks)
-        # Names and types of the parameters, if the type of each argument decides whether it fits; otherwise None.
-        exact = tuple((name, kind) for name, kind, _, _ in checks if kind not in (None, type(None)))
+        self._names = tuple(name for name, _, _, _ in checks)
+        # Types of the parameters, if the type of each argument decides whether it fits; otherwise None.
+        exact = [kind for _, kind, _, _ in checks if kind not in (None, type(None))]
         self._exact = exact if len(exact) == len(checks) else None
         self._required = frozenset(name for name, _, _, required in checks if required)
 
     def bind(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return the checked and converted arguments. The given mapping is not changed."""
-        exact = self._exact
-        if exact is not None and len(exact) == len(args):
-            for name, kind in exact:
-                if type(args.get(name)) is not kind:
-                    break
-            else:
-                return args
+        names = self._names
+        if len(names) == len(args) and [*map(type, map(args.get, names))] == self._exact:
+            return args
         return self._converted(args)
 
     def _converted(self, args: dict[str, Any]) -> dict[str, Any]:

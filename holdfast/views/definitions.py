@@ -24,6 +24,7 @@ from holdfast.views.outline import AnnotationsOf, Outline, kinds_in, outline_of
 
 VERSIONS_REMEMBERED_MAX: Final = 200
 STEPS_REMEMBERED_MAX: Final = 100_000
+PLACED_BYTES_MAX: Final = 4 * 1024 * 1024  # of text whose lines are remembered
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -50,6 +51,9 @@ class Definitions:
         self._kinds: Remembered[str, Mapping[str, str]] = Remembered(
             count_max=VERSIONS_REMEMBERED_MAX, bytes_max=STEPS_REMEMBERED_MAX
         )
+        self._placed: Remembered[str, tuple[str | None, Definition]] = Remembered(
+            count_max=VERSIONS_REMEMBERED_MAX, bytes_max=PLACED_BYTES_MAX
+        )
 
     async def version(self, tenant: str, version: str) -> VersionView:
         stored = await self._stored(tenant, version)
@@ -65,10 +69,16 @@ class Definitions:
     async def outline(self, tenant: str, version: str, annotations_of: AnnotationsOf) -> Outline:
         """What a stored version does. The lines are those of its text; steps of nested workflows have none."""
         whole = await self._plans.whole(tenant, version)
-        text = await self.text(tenant, version)
-        return outline_of(Resolved(await self._placed(whole.spec, text), whole.uses), annotations_of)
+        stored = await self._stored(tenant, version)
+        known = self._placed.get(version)
+        # The text of a version changes when it is published again with other comments.
+        if known is None or known[0] != stored.source:
+            text = await self._text(stored, whole.spec)
+            known = stored.source, await self._with_lines(whole.spec, text)
+            self._placed.put(version, known, len(text.source))
+        return outline_of(Resolved(known[1], whole.uses), annotations_of)
 
-    async def _placed(self, spec: Definition, text: Text) -> Definition:
+    async def _with_lines(self, spec: Definition, text: Text) -> Definition:
         """A definition whose steps know their lines, if its text can still be read."""
         try:
             return await self._plans.read_in_turns(text.source, spec.name)

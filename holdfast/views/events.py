@@ -33,8 +33,8 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.errors import EngineClosed
-from holdfast.execution.dispatcher import AttemptListener
-from holdfast.runtime.door import Entry, Watcher
+from holdfast.execution.contexts import AttemptListener
+from holdfast.runtime.entries import Entry, Watcher
 from holdfast.runtime.service import Service
 from holdfast.runtime.waiters import CLOSED
 from holdfast.store.base import PIECE_BYTES, Store

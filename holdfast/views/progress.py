@@ -16,6 +16,7 @@ from holdfast.engine.events import StepSucceeded
 from holdfast.store.base import PIECE_BYTES, Store
 from holdfast.store.records import ReadRow
 from holdfast.values import NULL, Millis, RunNo, definition_path
+from holdfast.views.open_board import open_head
 from holdfast.views.steps import Steps
 from holdfast.views.stored_board import LONG_ROWS, stored_head
 
@@ -37,6 +38,7 @@ class _Read:
         self.steps: Steps | None = Steps()
         self.completed: set[str] = set()
         self.seq = 0
+        self.skips_from = ROWS_AT_THE_END  # rows that are still to be read: of more, only the end is read
 
     def take(self, row: ReadRow) -> None:
         self.seq, _, at, _, body = row
@@ -65,12 +67,15 @@ class Progresses:
         self._known.move_to_end(no)
         while len(self._known) > REMEMBERED_MAX:
             self._known.popitem(last=False)
-        if read.seq == 0 and last >= LONG_ROWS and (head := await stored_head(self._store, no)) is not None:
-            read.seq, read.completed, read.steps = head.seq, set(head.completed), None
+        if read.seq == 0 and last >= LONG_ROWS:
+            head = await stored_head(self._store, no) or await open_head(self._store, no)
+            if head is not None:
+                read.seq, read.completed, read.steps = head.seq, set(head.completed), None
+                read.skips_from = ROWS_READ_MAX
         while read.seq < last:
             if read.steps is not None and read.seq >= ROWS_READ_MAX:
                 read.steps = None
-            if read.steps is None:
+            if read.steps is None and last - read.seq > read.skips_from:
                 read.seq = max(read.seq, last - ROWS_AT_THE_END)
             rows = await self._store.journal(no, read.seq, ROWS_AT_A_TIME, PIECE_BYTES)
             for row in rows:

@@ -28,6 +28,7 @@ class FirstWait(msgspec.Struct, frozen=True):
     until: Millis | None
     since: Millis | None
     prompt: str
+    name: str  # of the signal, or the id of the task
 
 
 class RunSummary(msgspec.Struct, frozen=True):
@@ -70,12 +71,18 @@ def _error(last: str | None) -> Error | None:
 def _first_wait(row: RunRow, wait: WaitRow | None) -> FirstWait | None:
     if wait is not None:
         detail: Any = decode(wait.detail) if wait.detail else None
-        prompt = detail.get("prompt") if isinstance(detail, dict) else None
+        known = detail if isinstance(detail, dict) else {}
+        prompt, name = known.get("prompt"), wait.name or _signals(known)
         text = prompt[:MESSAGE_CHARS_MAX] if isinstance(prompt, str) else ""
-        return FirstWait(wait.path, wait.kind, wait.expires_at, wait.since, text)
+        return FirstWait(wait.path, wait.kind, wait.expires_at, wait.since, text, name[:MESSAGE_CHARS_MAX])
     if row.status == "waiting" and row.wake_at is not None:
-        return FirstWait("", "timer", row.wake_at, None, "")
+        return FirstWait("", "timer", row.wake_at, None, "", "")
     return None
+
+
+def _signals(detail: dict[str, Any]) -> str:
+    names = detail.get("names") or [detail.get("signal_key") or ""]
+    return (" and " if detail.get("mode") == "all" else " or ").join(map(str, names))
 
 
 def wanted_of(

@@ -24,10 +24,11 @@ from holdfast.values import NULL, TERMINAL, Error, Millis, RunNo, decode, defini
 from holdfast.views.board import Entry, Span, Try, input_of, output_of
 from holdfast.views.boards import Boards
 from holdfast.views.definitions import Definitions
+from holdfast.views.open_board import open_output_name
 from holdfast.views.outputs import apart_if_long, whole_run
 from holdfast.views.step_pages import PAGE_BYTES_MAX, StepPages, fill_gathered
 from holdfast.views.steps import StepView
-from holdfast.views.stored_board import stored_output
+from holdfast.views.stored_board import output_name, output_named
 from holdfast.views.timeline import Timeline, timeline_of
 from holdfast.views.values import GATHERED, Head, Values, part_of
 
@@ -242,7 +243,10 @@ class Gathering:
 
     async def fill(self, step: StepView) -> None:
         """Fill in the output of a scope, or an error if it is too large to show."""
-        stored = await stored_output(self._store, self._row.no, step.path) if step.is_top else None
+        stored = None
+        if step.is_top:
+            names = output_name(step.path), open_output_name(step)
+            stored = await output_named(self._store, self._row.no, *names)
         if stored is not None:
             step.output = msgspec.Raw(stored)
             return

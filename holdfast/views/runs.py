@@ -92,6 +92,8 @@ __all__ = [  # records too, for interfaces, which may not import the store
 ]
 
 ID_PART_MIN: Final = 4  # least characters of an id to search by
+STATES_REMEMBERED_MAX: Final = 20  # cached states of open runs that no memory has, as of their last row
+STEP_BYTES: Final = 1024  # an open step in memory, about
 OUTPUTS_REMEMBERED_MAX: Final = 1_000  # cached outputs of finished runs
 OUTPUT_BYTES_REMEMBERED_MAX: Final = 32 * 1024 * 1024
 
@@ -114,6 +116,9 @@ class Queries:
         self.tasks = TaskQueries(self)
         self.stats = WorkflowStats(store)
         self.run_steps = RunSteps(store, plans, self.definitions)
+        self._states: Remembered[RunNo, Run] = Remembered(
+            count_max=STATES_REMEMBERED_MAX, bytes_max=OUTPUT_BYTES_REMEMBERED_MAX
+        )
         self._outputs: Remembered[RunNo, tuple[msgspec.Raw, Error | None]] = Remembered(
             count_max=OUTPUTS_REMEMBERED_MAX, bytes_max=OUTPUT_BYTES_REMEMBERED_MAX
         )
@@ -413,9 +418,14 @@ class Queries:
         return await self._folded(no) if resident is None else resident.run
 
     async def _folded(self, no: RunNo) -> Run:
+        last, known = await self.store.last_seq(no), self._states.get(no)
+        if known is not None and known.seq == last:
+            return known
         stored = await self.store.load(no)
         assert stored is not None
-        return await load_run_in_turns(self.store, stored)
+        run = await load_run_in_turns(self.store, stored)
+        self._states.put(no, run, run.kept_bytes + STEP_BYTES * len(run.steps))
+        return run
 
     async def _shown_output(
         self, row: RunRow, plan: Plan, finish: FinishRun | None, values: Values, seq: int

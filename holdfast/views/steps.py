@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Final, assert_never
+from typing import Final, Self, assert_never
 
 import msgspec
 
@@ -120,6 +120,17 @@ class StepView(msgspec.Struct, omit_defaults=True):
         return self.status in _ENDED
 
 
+class StepsState(msgspec.Struct):
+    """What `Steps` knows besides the steps themselves."""
+
+    open: list[str]
+    outside: list[str]
+    active: list[str]
+    reached: int
+    early: dict[str, tuple[msgspec.Raw, Error | None]]
+    undone: list[str]
+
+
 class Steps:
     """Steps by path, in the order in which they were reached.
 
@@ -137,6 +148,21 @@ class Steps:
         self._reached_so_far = 0
         self._early: dict[str, tuple[msgspec.Raw, Error | None]] = {}  # early callbacks
         self._undone: set[str] = set()  # the paths of compensations
+
+    @classmethod
+    def going_on(cls, state: StepsState, steps: Iterable[StepView]) -> Self:
+        """Every step as it was, to take further rows."""
+        found = cls(every=True)
+        found.by_path = {step.path: step for step in steps}
+        found._open = {path: found.by_path[path] for path in state.open}
+        found._outside, found._active = set(state.outside), set(state.active)
+        found._reached_so_far, found._early, found._undone = state.reached, state.early, set(state.undone)
+        return found
+
+    @property
+    def state(self) -> StepsState:
+        sets = list(self._open), sorted(self._outside), sorted(self._active)
+        return StepsState(*sets, self._reached_so_far, self._early, sorted(self._undone))
 
     @property
     def open(self) -> list[StepView]:

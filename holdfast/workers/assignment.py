@@ -51,8 +51,7 @@ class Assignment:
 
     def lease_secs(self, most: float) -> float:
         """How long its lease lasts: a third of the timeout of the call at most, so that a worker that ended is noticed in time."""
-        assert self.job is not None
-        if (timeout_ms := self.job.rule.call_timeout_ms) is None:
+        if self.job is None or (timeout_ms := self.job.rule.call_timeout_ms) is None:
             return most
         return min(most, max(LEASE_SECS_LEAST, timeout_ms / 3_000))
 

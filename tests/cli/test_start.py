@@ -37,6 +37,13 @@ def test_a_name_in_a_folder_without_a_database_is_refused(cli: Cli) -> None:
     assert not list(cli.folder.glob("*.db"))
 
 
+def test_a_file_named_without_its_ending_is_suggested(cli: Cli) -> None:
+    (cli.folder / "hello.yaml").write_text("name: hello\nsteps: []\n")
+    done = cli.run("run", "helo")
+    assert done.returncode == 2
+    assert "did you mean hello.yaml?" in done.stderr
+
+
 def test_inputs_that_do_not_fit_start_nothing(cli: Cli) -> None:
     published(cli)
     assert cli.run("start", "flow", "-i", "a=many").returncode == 2

@@ -97,14 +97,14 @@ class Reader:
         commands = folder.parent / f"{folder.name}.commands"
         commands.mkdir()
         forks.put_command(commands, "holdfast")
-        self._env = {
+        self.env = {
             **said,
             "PATH": f"{commands}:{Path(sys.executable).parent}:{said['PATH']}",
             "PYTHONWARNINGS": "error",
             "PYTEST_ADDOPTS": " ".join(PLAIN),
         }
         self._port = str(free_port())
-        self._env["HOLDFAST_PORT"] = self._port
+        self.env["HOLDFAST_PORT"] = self._port
         self._groups: list[int] = []
 
     def follow(self, page: Path) -> None:
@@ -170,7 +170,7 @@ class Reader:
         shell = subprocess.Popen(
             ["bash", "-c", f"set -a; trap 'env -0 >{VARIABLES}' EXIT\n{command}"],
             cwd=self.folder,
-            env=self._env,
+            env=self.env,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -189,7 +189,7 @@ class Reader:
                 self._end_all()
                 raise
         if variables.exists():
-            self._env = dict(one.split("=", 1) for one in variables.read_text("utf-8").split("\0") if one)
+            self.env = dict(one.split("=", 1) for one in variables.read_text("utf-8").split("\0") if one)
         return subprocess.CompletedProcess(command, shell.returncode, printed)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
 
@@ -13,7 +14,9 @@ from holdfast.plan.compile import compile_definition, names_used
 from holdfast.spec.notation import definition_from_text
 from holdfast.spec.schedule import is_schedule_file, schedules_from_text
 from tests.docs.pages import PAGES, ROOT, Block, Reader, blocks, mismatch
+from tests.postgres import Server
 
+DATABASE_URL = "DATABASE_URL"  # the variable that pages about PostgreSQL speak of
 WRITTEN = [page for page in PAGES if page.parent.name != "reference"]
 LINKING = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md"]
 
@@ -23,8 +26,12 @@ def name_of(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if blocks(page)], ids=name_of)
-def test_a_page_does_what_it_says(page: Path, tmp_path: Path) -> None:
-    Reader(tmp_path).follow(page)
+def test_a_page_does_what_it_says(page: Path, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+    reader = Reader(tmp_path)
+    if DATABASE_URL in page.read_text("utf-8"):
+        server: Server = request.getfixturevalue("postgres_server")
+        reader.env[DATABASE_URL] = asyncio.run(server.new_database())
+    reader.follow(page)
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=name_of)

@@ -178,7 +178,9 @@ async def test_what_a_tool_says_is_told_with_its_run_and_path(tmp_path: Path) ->
         return str(ctx.workdir)
 
     async with engine(tmp_path, talk, isolated.about) as hf:
-        hf.dispatch.hearers.append(lambda no, path, attempt, kind, data: told.append((path, attempt, kind)))
+        hf.dispatch.contexts.hearers.append(
+            lambda no, path, attempt, kind, data: told.append((path, attempt, kind))
+        )
         here = (await (await hf.begin(one_step("talk"))).result())["a"]
         there = (await (await hf.begin(one_step("about"))).result())["a"]["workdir"]
     assert told == [("a", 1, "log"), ("a", 1, "progress")] * 2

@@ -25,7 +25,7 @@ from holdfast import (
 from holdfast.embed import RunHandle
 from holdfast.engine.events import CallbackReceived
 from holdfast.errors import StoreUnavailable
-from holdfast.runtime.door import KINDS
+from holdfast.runtime.entries import KINDS
 from holdfast.signing import Capability, opened, sealed
 from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT, RunId, encode

@@ -16,7 +16,7 @@ from holdfast.errors import Forbidden, InvalidRequest, NotFound, StoreUnavailabl
 from holdfast.store.batch import Batch
 from holdfast.store.records import AssignmentRow
 from holdfast.values import RunId, RunNo
-from holdfast.workers.assignment import id_of
+from holdfast.workers.assignment import Assignment, id_of
 from holdfast.workers.pull import Offer
 from tests.runtime.bench import Bench, rows, started
 from tests.runtime.bench import opened as opened_with
@@ -271,7 +271,9 @@ async def test_a_heartbeat_keeps_the_lease_and_tells_progress(tmp_path: Path) ->
 
     heard: list[dict[str, Any]] = []
     async with opened(tmp_path, [], clock()) as engine:
-        engine.dispatch.hearers.append(lambda no, path, attempt, kind, data: heard.append({kind: data}))
+        engine.dispatch.contexts.hearers.append(
+            lambda no, path, attempt, kind, data: heard.append({kind: data})
+        )
         await register(engine)
         run = await engine.begin(step())
         offer = await fetched(engine)
@@ -795,7 +797,7 @@ async def waiting_for_a_place(engine: Bench) -> RunHandle:
 async def test_a_job_that_waits_for_a_place_is_offered_after_a_graceful_stop(tmp_path: Path) -> None:
     async with opened(tmp_path, [stuck], clock(), attempts_max=1) as engine:
         run = await waiting_for_a_place(engine)
-        assert engine.dispatch.waiting["place"] == 1
+        assert engine.dispatch.queues.counts["place"] == 1
     async with opened(tmp_path, [stuck], clock()) as engine:
         offer = await fetched(engine, wait_secs=5)
         assert (offer.run_id, offer.attempt) == (run.id, 1)
@@ -916,3 +918,7 @@ async def test_those_who_are_called_come_first_and_those_who_fetch_when_nobody_a
         assert await run.result() == {"a": 42}
         await settled()
     assert '["w","",' in rows(tmp_path, "SELECT body FROM journal WHERE kind = 'step_succeeded'")[0][0]
+
+
+def test_a_job_whose_run_is_not_loaded_yet_has_a_whole_lease() -> None:
+    assert Assignment(AssignmentRow(RunNo(1), "s", 1, "price", "w", "token")).lease_secs(10.0) == 10.0

@@ -127,7 +127,7 @@ class NoQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """The query of a route without parameters."""
 
 
-# Bodies of which one field must be given: each such field with the fields that must be left out beside it. The document says so.
+# Bodies of which one field at least must be given: each such field, with the fields that must be left out beside it. The document says so.
 Either = Mapping[str, tuple[str, ...]]
 
 

@@ -23,11 +23,13 @@ class PlanWanted(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     spec: dict[str, Any] | str | None = None
     number: Number | None = None  # release of the workflow; default: the published one
 
-    EITHER: ClassVar[Either] = {"workflow": ("spec",), "spec": ("workflow",)}
+    EITHER: ClassVar[Either] = {"workflow": ("spec",), "spec": ("workflow", "number")}
 
     def __post_init__(self) -> None:
         if (self.workflow is None) == (self.spec is None):
             raise ValueError("give either `workflow`, a published name, or `spec`, a definition")
+        if self.number is not None and self.workflow is None:
+            raise ValueError("`number` is the release of a published workflow: give `workflow` too")
 
 
 class PlanEdge(msgspec.Struct, frozen=True):

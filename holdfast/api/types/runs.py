@@ -156,6 +156,7 @@ class FirstWait(msgspec.Struct, frozen=True):
     until: str | None
     since: str | None
     prompt: str
+    name: str = ""  # of the signal, or the id of the task
 
 
 LABELS_MAX: Final = 10

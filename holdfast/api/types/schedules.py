@@ -40,7 +40,8 @@ class SchedulePage(msgspec.Struct, frozen=True):
 
 
 class Schedule(msgspec.Struct, frozen=True):
-    """A schedule with its definition. `notes` are warnings, such as that it never fires."""
+    """A schedule with its definition. `notes` are warnings, such as that it never fires; `paused_because` is what made it pause by
+    itself."""
 
     id: str
     workflow: str
@@ -52,6 +53,7 @@ class Schedule(msgspec.Struct, frozen=True):
     timezone: str
     next_at: str | None
     paused_since: str | None
+    paused_because: str
     open_runs: int
     total_run_count: int
     error_count: int
@@ -178,7 +180,7 @@ class WhyQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 class Verdict(msgspec.Struct, frozen=True):
     """Why the schedule did or did not fire for an occurrence, or whether it will. `hint` says what would change that. `slot` is
-    the node, if the schedule fires on each node."""
+    the node, if the schedule fires on each node; `warnings` are about inputs that could not be filled in."""
 
     outcome: Literal[
         "fired",
@@ -203,6 +205,7 @@ class Verdict(msgspec.Struct, frozen=True):
     run_id: str | None
     decided_at: str | None
     slot: str
+    warnings: list[str]
 
 
 class WhyReport(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Workflows that lie beside a skill: found by the patterns in its metadata, read, and searched.
+"""The workflows of a skill: finds them by the patterns in its metadata, reads them and searches them.
 
     metadata: {dcc-mcp.workflows: "workflows/*.yaml, more/**/*.yml", dcc-mcp.workflows.search-hint: "render, export"}
     metadata: {dcc-mcp: {workflow: {specs: [workflows/*.yaml], schedules: [schedules/*.yaml]}}}
@@ -32,12 +32,12 @@ WORKFLOW_KEYS: Final = ("dcc-mcp.workflows", "dcc-mcp.workflow.specs")
 SCHEDULES_KEY: Final = "dcc-mcp.workflow.schedules"
 HINT_KEY: Final = "dcc-mcp.workflows.search-hint"
 KEYS: Final = frozenset({*WORKFLOW_KEYS, SCHEDULES_KEY, HINT_KEY})
-OURS: Final = "dcc-mcp.workflow"  # keys that begin so are read by nobody else
+OURS: Final = "dcc-mcp.workflow"  # the prefix of our own keys
 PATTERN_PARTS_MAX: Final = 32
 
 
 class CatalogEntry(msgspec.Struct, frozen=True):
-    """A workflow that was found. One with problems is shown, and cannot be started."""
+    """A workflow that was found. If it has problems, it is listed but cannot be started."""
 
     skill: str
     name: str
@@ -120,7 +120,7 @@ def _entry(file: Path, skill: str, hint: str) -> CatalogEntry:
 
 
 def _said(metadata: Any, key: str) -> list[Any]:
-    """What stands under a dotted key, wherever the dots are: `a.b`, `a: {b: …}` or both."""
+    """The value of a dotted key, in any spelling: `a.b`, `a: {b: …}` or both."""
     if not isinstance(metadata, Mapping):
         return []
     found = [] if metadata.get(key) is None else [metadata[key]]
@@ -132,7 +132,7 @@ def _said(metadata: Any, key: str) -> list[Any]:
 
 
 def _unknown(metadata: Any) -> list[Problem]:
-    """Keys of ours that nothing reads. Keys of other programs are left alone."""
+    """Our keys that are unknown. Keys of other programs are ignored."""
     unknown = (key for key in _dotted(metadata) if key.startswith(OURS) and key not in KEYS)
     return [
         Problem("unknown_key", f"unknown key {quoted(key)}", hint=did_you_mean(key, KEYS)) for key in unknown
@@ -235,7 +235,7 @@ def _is_inside(file: Path, home: Path) -> bool:
 
 
 def _matches(parts: tuple[str, ...], pattern: tuple[str, ...]) -> bool:
-    """Whether a path fits, part by part. Which prefixes fit is kept, so that many `**` cost no more than one."""
+    """Return whether a path matches, part by part. The matching prefixes are remembered, so many `**` cost no more than one."""
     fits = [True, *([False] * len(parts))]
     for wanted in pattern:
         if wanted == "**":

@@ -174,7 +174,7 @@ class _Checker:
             case WaitEventBody() as wait:
                 self._wait(who, wait, at)
             case _:
-                pass  # its kind has no rules of its own
+                pass  # this kind has no rules of its own
 
     def _check_rules(self, step: WorkflowStep, at: Where, scope: Scope) -> None:
         """Check the retry policy and result handling of a call."""
@@ -276,7 +276,7 @@ def _is_instant(text: str) -> bool:
 
 
 def note_oddities(spec: Definition, report: Report) -> None:
-    """Warn about what is valid but probably not intended."""
+    """Warn about things that are valid but probably not intended."""
     _note_clashes(spec, report)
     for at, step in every_step(spec):
         if step.policy.on_no_worker != NO_POLICY.on_no_worker and getattr(step.body, "service", None) is None:

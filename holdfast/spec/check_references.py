@@ -150,7 +150,7 @@ class ReferenceChecker:
     def _bare(self, who: str, name: str, at: Where, scope: Scope, roots: tuple[str, ...]) -> None:
         if scope.lookup(name) or self._may_be_declared(name) or self._out_of_scope(who, name, at, scope):
             return
-        names = {*scope.names(), *roots} - {"env"}  # which would be refused in turn
+        names = {*scope.names(), *roots} - {"env"}  # which would be refused as well
         if name == "item":
             hint = "it exists only inside a foreach"
         else:
@@ -159,14 +159,14 @@ class ReferenceChecker:
         self._report.add("unknown_root", at, message, hint, patch=lambda: self._known_root(name, at, names))
 
     def _known_root(self, name: str, at: Where, names: set[str]) -> Patch:
-        """The name that another one nearly is; else it must be meant as an input."""
+        """The known root that a misspelt name resembles; any other name is taken for an input."""
         near = foreign.root_for(name, names) or nearest(name, names - {"item"})
         if near is None and self._inputs is not None:
             return self._declared(name)
         return self._renamed(at, name, near or f"inputs.{name}")
 
     def _renamed(self, at: Where, old: str, new: str) -> Patch:
-        """The text at a place with another name in its references."""
+        """The text at a place, with a root renamed in its references."""
         text = self._report.given.at(at)
         if (
             not isinstance(text, str)

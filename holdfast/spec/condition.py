@@ -89,16 +89,16 @@ CONDITIONS: Final = (Compare, Exists, IsTrue, Always, Not, Every, Some)
 
 _WORD = re.compile(r"\$(\w+)")
 
-HOLE: Final = Always(False)  # holds the place of a condition that cannot be read
+HOLE: Final = Always(False)  # stands in for a condition that cannot be read
 
 
 class Refers(NamedTuple):
     """How a notation writes a reference to a value."""
 
-    begins: Callable[[str], bool]  # whether a text begins like one; any other text stands for itself
+    begins: Callable[[str], bool]  # whether a text begins like a reference; any other text is a literal
     read: Callable[[str], Place]  # raises ExprError
-    like: Callable[[Any], Any]  # the one that a value was meant to be, or UNKNOWN
-    odd: Callable[[str], str]  # the hint about a text that was perhaps meant as one, or nothing
+    like: Callable[[Any], Any]  # the reference that a value was probably meant to be, or UNKNOWN
+    odd: Callable[[str], str]  # a hint about a text that may have been meant as a reference, or nothing
     example: str
     hint: str
 
@@ -181,7 +181,7 @@ class _Reader(NamedTuple):
         message = f"{self.who}a condition has one operator, and here are {len(data)}: {words}"
         near = {"and": [{word: operands} for word, operands in data.items()]}
         self.report.add("invalid_condition", at, message, 'join them: {"and": [{…}, {…}]}', near=near)
-        for word, operands in data.items():  # what else is wrong should not have to wait for the next try
+        for word, operands in data.items():  # report all other problems in the same pass
             self._operation(word, operands, at)
 
     def _operation(self, word: str, operands: Any, at: Where) -> Expr:
@@ -246,7 +246,7 @@ class _Reader(NamedTuple):
         return Literal(value)
 
     def _text(self, text: str, at: Where) -> Operand:
-        """A text that begins like a reference is one; any other, `$5` too, stands for itself."""
+        """A text that begins like a reference is one. Any other text, `$5` included, is a literal."""
         if self.refers.begins(text):
             return self._reference(text, at) or Literal(None)
         if "{{" in text and self.refers is OF_STEPS:

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 from holdfast.values import decode
 
-UNKNOWN: Final[Any] = object()  # no value is known to be meant; null may be one
+UNKNOWN: Final[Any] = object()  # no value could be derived; null would be a value
 
-NUMBER_MAX: Final = 1e15  # a larger one was not meant as a duration
+NUMBER_MAX: Final = 1e15  # a larger number was not meant as a duration
 TEXT_CHARS_MAX: Final = 100  # longest text of a number or a duration
 
 _TRUE: Final = frozenset({"true", "yes", "on", "y", "1", "enabled"})
@@ -90,7 +90,7 @@ def duration_ms(text: str) -> float | None:
 
 
 def interval_text(ms: float) -> str:
-    """An interval as schedules have it: `1h30m`."""
+    """A duration in the notation of schedules: `1h30m`."""
     rest, parts = round(ms), []
     for unit, size in _UNITS_OF_INTERVALS:
         count, rest = divmod(rest, size)
@@ -106,7 +106,7 @@ def unit_of(key: str) -> int | None:
 
 
 def in_unit_of(value: Any, old: str, new: str) -> Any:
-    """The value of a key under the name of another one, which may have another unit."""
+    """Convert the value of one key for another key, which may have a different unit."""
     number = number_of(value, old if unit_of(old) else new)
     if number is UNKNOWN or unit_of(new) is None:
         return value
@@ -150,7 +150,7 @@ def _mapping(value: Any) -> Any:
 
 
 def by_name(items: Any) -> Any:
-    """A list of mappings, each with its name, as one mapping of names; or UNKNOWN."""
+    """Convert a list of named mappings to one mapping by name; UNKNOWN if it is not such a list."""
     if not isinstance(items, list):
         return UNKNOWN
     found: dict[str, Any] = {}

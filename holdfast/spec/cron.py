@@ -58,7 +58,7 @@ class Interval(msgspec.Struct, frozen=True):
 
 
 class Dst(msgspec.Struct, frozen=True):
-    """What becomes of fixed times when clocks change: in the gap of spring, and in the fold of autumn, where a time comes twice."""
+    """What happens to fixed times when clocks change: in the gap, where a local time is missing, and in the fold, where it comes twice."""
 
     gap: Literal["run_after", "skip"] = "run_after"
     fold: Literal["first", "second", "both"] = "first"
@@ -72,7 +72,7 @@ class CronProblem(NamedTuple):
     hint: str
     start: int = 0
     end: int = 0
-    better: str | None = None  # what could stand there instead
+    better: str | None = None  # suggested replacements
 
 
 class CronError(ValueError):
@@ -245,7 +245,7 @@ def _add_item(field: _Field, item: str, whole: str, found: set[int]) -> tuple[st
 
 
 def _better(field: _Field, item: str, hint: str) -> str:
-    """An item that can be read, for one that cannot: what the hint says, a value within the range, or any value."""
+    """A valid item to suggest for an invalid one: the one in the hint, a value within the range, or any value."""
     said = re.fullmatch(r"write ([\w,*/-]+)|did you mean (\w+)\?", hint)
     if said and (said[1] or said[2]) != item:
         return said[1] or said[2].upper()
@@ -289,7 +289,7 @@ def _not_an_item(field: _Field, item: str) -> tuple[str, str]:
 def _reversed(field: _Field, item: str, first: int, last: int) -> tuple[str, str]:
     names = {number: name.upper() for name, number in field.names.items() if len(name) == 3}
     shown = names if item[0].isalpha() else {}
-    high = 6 if field is _UNIX_WEEKDAY else field.high  # there 7 is 0 once more
+    high = 6 if field is _UNIX_WEEKDAY else field.high  # there 7 means 0 (Sunday) as well
     tail, head = _span(first, high, shown), _span(field.low, last, shown)
     return f"the range {quoted(item)} is reversed", f"write {tail},{head}"
 

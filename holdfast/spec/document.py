@@ -16,7 +16,7 @@ Key = str | int
 
 
 class Place:
-    """Where a value and its members stood. A tree, because pointers as texts would repeat every long key."""
+    """The position of a value and of its members. A tree, because pointers as texts would repeat every long key."""
 
     __slots__ = ("keys", "mark", "members")
 
@@ -42,7 +42,7 @@ class Document:
         self.data = data
         self.text = text  # as it was written, with its comments
         self.source = source
-        self.problems = problems  # those that did not keep it from being read
+        self.problems = problems  # problems that did not prevent reading it
         self._root = root
 
     def mark(self, pointer: str) -> Mark:

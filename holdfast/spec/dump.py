@@ -1,6 +1,6 @@
 """Records → plain data, without defaults: what `to_yaml` writes and versions are hashed from.
 
-Knows the keys of records. Must not know which values are allowed.
+Knows the keys of records. Must not know which values are valid.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def _plain(value: Any) -> Any:
             return _step_data(value)
         case FlowNode():
             return _node_data(value)
-        case Edge(source, action, target):  # in full, so that readers need not know the defaults
+        case Edge(source, action, target):  # written in full, so that readers need not know the defaults
             return {"from": source, "action": action, "to": target}
         case Case(action, expr):
             return {"action": action, "expr": condition_data(expr)}

@@ -28,7 +28,7 @@ class Edited(NamedTuple):
 
 
 def edited(text: str, patch: Sequence[Mapping[str, Any]], data: Any) -> Edited:
-    """The text with a patch, which makes these data of it."""
+    """Apply a patch to the text; `data` is the patched data."""
     if text.lstrip().startswith("{"):
         return Edited(
             json.dumps(data, indent=2, ensure_ascii=False) + "\n", False
@@ -137,7 +137,7 @@ def _spliced(text: str, start: int, end: int, inserted: str) -> str:
 
 def _replaced(text: str, span: _Span, value: Any) -> str:
     start, end = _start(span.value), _end(span.value)
-    if start == end:  # a value that is not there: null
+    if start == end:  # an empty value: null
         return _spliced(text, start, end, f" {_inline(value)}")
     column = int((span.key or span.value).start_mark.column)
     return _spliced(

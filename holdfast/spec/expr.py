@@ -4,7 +4,7 @@
     "from {{ inputs.x }}"            ──► Text(("from ", Ref("inputs", ("x",))))
     "$.list.files[*]"                ──► JsonPath(…, singular=("list", "files"), star=True)
 
-Knows the two grammars. Must not know which names exist, what a path yields in a run, or when it is asked.
+Knows the two grammars. Must not know which names exist, what a path yields in a run, or when it is evaluated.
 Templates have paths and nothing else: no operators, no calls, no filters, so nothing in a text can ever be
 executed.
 
@@ -71,7 +71,7 @@ _SHAPE: Final = (
 
 
 def parse_template(text: str) -> Template:
-    """A text without placeholders is returned as it is; a text that is a single placeholder, apart from blanks, is a
+    """Parse a template. A text without placeholders is returned unchanged; a text that is a single placeholder, apart from blanks, is a
     Ref."""
     if "{{" not in text:
         return text

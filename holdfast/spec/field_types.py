@@ -67,7 +67,7 @@ def required_in(table: Table) -> list[str]:
     return [name for name, key in table.items() if key.required]
 
 
-# What stands for a required value that is missing, where any value is better than none.
+# A placeholder for a required value that is missing, so that reading can go on.
 _BLANKS: Final[dict[str, Any]] = {"max_attempts": 3, "need": 1, "after_secs": 3_600}
 
 
@@ -94,7 +94,7 @@ def _names(record: type[msgspec.Struct]) -> dict[str, str]:
 
 @cache
 def _blanks(record: type[msgspec.Struct]) -> dict[str, Any]:
-    """What stands in the place of a required value that is missing."""
+    """The placeholders for required values that are missing."""
     required = {name for name, _, default in fields_of(record) if default is msgspec.NODEFAULT}
     fields = [field for field in msgspec.structs.fields(record) if field.name in required]
     return {field.name: 1 if field.type is int else "" for field in fields}
@@ -253,7 +253,7 @@ class KeyTemplate(NamedTuple):
 
 
 def quoted_number(value: Any) -> str:
-    """A number as it was written; of a very long one, how long it is."""
+    """A number as it was written; if it is very long, its length."""
     if isinstance(value, int) and abs(value) >= 10**20:
         return f"a number of {len(str(abs(value)))} digits"
     return str(value)
@@ -294,7 +294,7 @@ class Arguments(NamedTuple):
         fields.wrong(
             "wrong_type", key, message, f"write `{key}: {{name: value}}`", converted(value, (dict,), key)
         )
-        return value  # so that its placeholders are judged too
+        return value  # so that its placeholders are checked too
 
     def schema(self) -> Schema:
         placeholder = {"type": "string", "pattern": r"^\s*\{\{.*\}\}\s*$"}
@@ -405,7 +405,7 @@ class Nested(NamedTuple):
         return record
 
     def _around(self, value: Any) -> Any:
-        """The mapping of a single value: it is meant for the key that must be there, or for the first."""
+        """Wrap a single value in a mapping, under the required key or else the first one."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
             return UNKNOWN
         name = next(iter([*required_in(self.table), *self.table]))

@@ -4,7 +4,7 @@
                      ▲                      │
                      └───────to_data────────┘   (what versions are hashed from)
 
-Puts together what the files beside it know. Must not know plans, runs, services that exist, or the steps notation.
+Combines the modules beside it. Must not know plans, runs, which services exist, or the steps notation.
 
 As in the steps notation, a graph whose *shape* is wrong cannot be made, and one whose *contents* are wrong is refused
 by `validate`; either way with all problems at once.
@@ -66,13 +66,13 @@ class FlowSpec(FlowDefinition, Texts, frozen=True, dict=True):
 
     @classmethod
     def from_data(cls, data: Any, source: str = "", name: str | None = None) -> FlowSpec:
-        """Make a definition from plain data, as JSON has it. `name`, if it is given, counts instead of the one in it."""
+        """Make a definition from plain JSON data. `name`, if given, overrides the name in the data."""
         plain = _named(plain_from(data, source), name, source)
         return _built(plain, Report(None, source, data=plain))
 
     @classmethod
     def from_stored(cls, text: str | bytes) -> FlowSpec:
-        """Read a definition that was stored. Written out in full it may be larger than any text that an author may give."""
+        """Read a stored definition. Written out in full, it may exceed the size limit for texts of authors."""
         return _built(values.decode(text), Report(None, "", is_stored=True))
 
     def validate(self, template_env: Collection[str] = ()) -> None:
@@ -121,13 +121,13 @@ def _built(data: Any, report: Report) -> FlowSpec:
     spec = flow_from(data, report, FlowSpec)
     if report.problems:
         report.shape_is_read()
-        check_flow(spec, report)  # what else is wrong should not have to wait for the next try
+        check_flow(spec, report)  # report all other problems in the same pass
         raise report.refusal()
     return spec
 
 
 def examined(data: Any, report: Report) -> FlowSpec:
-    """A graph as far as it can be read, with every problem of it in the report."""
+    """Read as much of a graph as possible, and report every problem."""
     spec = flow_from(_named(data, None, report.source), report, FlowSpec)
     report.shape_is_read()
     check_flow(spec, report)

@@ -25,14 +25,14 @@ AnyFlow = TypeVar("AnyFlow", bound=FlowDefinition)
 
 
 def flow_from(data: Any, report: Report, record: type[AnyFlow]) -> AnyFlow:
-    """The graph that plain data spell; where the report has problems afterwards, it has holes."""
+    """Build the graph that plain data describe. Parts with problems are left out or replaced by placeholders."""
     if not isinstance(data, dict):
         hint = "it starts with `start:` and `nodes:`"
         report.add("wrong_type", (), f"a graph must be a mapping, not {type_name(data)}", hint)
         raise report.refusal()
     found = _read_graph(FLOW_KEYS, Fields(report, data, ()))
-    found["inputs"] = found.get("inputs") or None  # to declare none is to declare nothing
-    if data.get("name") is None:  # which a file need not have, so that the table does not ask for it
+    found["inputs"] = found.get("inputs") or None  # an empty declaration is the same as none
+    if data.get("name") is None:  # a file may leave it out, so the table does not require it
         near = default_name(report.source)
         report.add("missing_key", ("name",), 'the key "name" is missing', "add `name: …`", near=near)
     origin = Origin(
@@ -76,12 +76,12 @@ def _read_node(report: Report, key: str, data: Any, at: Where) -> FlowNode:
 
 
 def _hole(key: str) -> FlowNode:
-    """It holds the place of a node that cannot be read: edges may name it, and nothing is wrong with it."""
+    """A placeholder for a node that cannot be read: edges may name it, and it causes no further problems."""
     return FlowNode(key, "timer")
 
 
 def _kind_of(fields: Fields) -> tuple[NodeKind | None, bool]:
-    """The kind of a node, and whether it was said or had to be guessed from a misspelt word."""
+    """The kind of a node, and whether it was stated or guessed from a misspelt word."""
     said = fields.data.get("kind")
     if said is None or said == "":
         return _silent_kind(fields), True
@@ -100,12 +100,12 @@ def _kind_of(fields: Fields) -> tuple[NodeKind | None, bool]:
 
 
 def _silent_kind(fields: Fields) -> NodeKind | None:
-    """A node that names a service and no kind is an executor."""
+    """The kind of a node that does not state it: one that names a service is an executor."""
     if "service" in fields.data:
         return "executor"
     unknown = list(islice((key for key in fields.data if key not in _keys_of_all()), PROBLEMS_MAX))
     if any(nearest(key, ("kind", "service")) for key in unknown):
-        return None  # which is reported as misspelt
+        return None  # reported as misspelt
     owners = [kind for kind, rules in FLOW_KINDS.items() if any(key in fields.data for key in rules.keys)]
     hint = f"did you mean kind: {owners[0]}?" if owners else f"the kinds are {', '.join(FLOW_KINDS)}"
     message = 'the key "kind" or "service" is missing'
@@ -136,12 +136,12 @@ def _expect_keys(fields: Fields, kind: NodeKind, table: Table, certain: bool) ->
 
 
 def _named_after(fields: Fields, key: str) -> Any:
-    """A service, tool or workflow that is not named is called as its node is."""
+    """A service, tool or workflow without a name has the name of its node."""
     return fields.at[-1] if key in ("service", "flow") else UNKNOWN
 
 
 def _says_something(value: Any) -> bool:
-    """Programs with a field for every key also write the keys of other kinds, with empty values."""
+    """Return whether a value is not empty. Programs with a field for every key also write keys of other kinds, with empty values."""
     return value is not None and value is not False and value not in ("", 0, [], {})
 
 

@@ -56,7 +56,7 @@ def check_flow(spec: FlowDefinition, report: Report) -> None:
 
 
 class _Checker:
-    """Looks at one graph: at what leads where, and at what each node says."""
+    """Checks one graph: its edges and each of its nodes."""
 
     def __init__(self, report: Report, graph: Graph, at: Where) -> None:
         self._report, self._graph, self._at = report, graph, at
@@ -68,7 +68,7 @@ class _Checker:
                 f"subflows are nested deeper than {limits.now.nesting_max} ({limits.met('nesting_max')})"
             )
             return self._report.add("nested_too_deep", self._at, message, "use a flow_ref for the inner part")
-        if self._graph.nodes:  # else there is nothing to lead to, which has been said
+        if self._graph.nodes:  # otherwise there is no target, which has been reported
             self._start()
             self._edges()
             if self._graph.finally_:
@@ -85,7 +85,7 @@ class _Checker:
             self._leads_to(at, "start", self._graph.start)
 
     def _finally(self) -> None:
-        """The nodes that run however the others ended must not be among the others."""
+        """Check that no node is both in the `finally` chain and in the rest of the graph."""
         at, first = (*self._at, "finally"), self._graph.finally_
         self._leads_to(at, "finally", first)
         both = reached_from(self._graph, first) & reached_from(self._graph, self._graph.start)
@@ -102,7 +102,7 @@ class _Checker:
             self._report.add("unknown_node", at, message, hint, patch=lambda: self._led(at, word, key))
 
     def _led(self, at: Where, word: str, key: str) -> Patch:
-        """The node that is nearly called so; an edge to nowhere leads to the end, and one from nowhere is left out."""
+        """The node with the most similar name. Without one, an edge to an unknown node leads to the end, and an edge from one is left out."""
         near = nearest(key, self._graph.nodes)
         if word == "to" and (near is None or key.lower() in END_WORDS):
             return replace(at, END)
@@ -166,7 +166,7 @@ class _Checker:
                 for i, service in enumerate(node.parallel_services or ()):
                     self._name(who, "service", service, (*at, "parallel_services", i))
             case "choice" | "timer" | "subflow" | "wait_event" | "approval":
-                pass  # they name nothing outside the graph
+                pass  # these name nothing outside the graph
             case _:
                 assert_never(node.kind)
 
@@ -197,7 +197,7 @@ class _Checker:
             self._field(field, (*at, "post", "output_map", key), who)
 
     def _field(self, field: str, at: Where, who: str) -> None:
-        """A path within the result, and nowhere else."""
+        """Check a path within the result of a node."""
         if field.startswith("$"):
             message = f"{who}{quoted(field)} is no field of the result"
             near = field.removeprefix("$result.").removeprefix("$output.").lstrip("$.")
@@ -249,7 +249,7 @@ class _Checker:
                 self._services(node.params.get("services"), (*inside, "services"), who)
 
     def _needed(self, params: dict[str, Any], name: str, at: Where, who: str) -> None:
-        """A reference that the node cannot do without."""
+        """Check a reference that the node requires."""
         value = params.get(name)
         if value is None or value == "":
             message = f'{who}the key "{name}" is missing in params'
@@ -261,7 +261,7 @@ class _Checker:
             message = f"{who}{name} must be text, not {type_name(value)}"
             near = converted(value, (str,), name)
             self._report.add("wrong_type", (*at, name), message, hint_for_type(str, value), near=near)
-        elif not is_reference(value):  # it is a path in shared state, or nothing at all
+        elif not is_reference(value):  # it is a path in shared state, or not a reference
             self._readable(reference, value, (*at, name), who)
 
     def _millis(self, params: dict[str, Any], name: str, at: Where, who: str, low: int, high: int) -> None:
@@ -320,7 +320,7 @@ def _shown_value(value: Any) -> str:
 
 
 def note_flow_oddities(spec: FlowDefinition, report: Report) -> None:
-    """Warn about what is valid, but hardly intended."""
+    """Warn about things that are valid but probably not intended."""
     for at, graph in graphs(spec.graph):
         _note_unreachable(graph, report, at)
         _note_dead_ends(graph, report, at)

@@ -48,7 +48,7 @@ TIMEOUT_MS_MAX: Final = TIMEOUT_SECS_MAX * 1_000
 
 
 class Word(NamedTuple):
-    """A text; an empty one says nothing, as programs write that have a place for every key."""
+    """A text. An empty one counts as absent, because programs with a field for every key write empty texts."""
 
     chars_max: int = 0
 
@@ -60,7 +60,7 @@ class Word(NamedTuple):
 
 
 class Option(NamedTuple):
-    """One of a few words; an empty text says nothing."""
+    """One of a few words. An empty text counts as absent."""
 
     options: tuple[str, ...]
 
@@ -72,7 +72,7 @@ class Option(NamedTuple):
 
 
 class Members(NamedTuple):
-    """A mapping that, being empty, says nothing."""
+    """A mapping. An empty one counts as absent."""
 
     def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
         return Mapped().read(fields, key) or None
@@ -96,7 +96,7 @@ class FieldMap(NamedTuple):
 
 
 class Services(NamedTuple):
-    """A list of names that, being empty, says nothing."""
+    """A list of names. An empty one counts as absent."""
 
     def read(self, fields: Fields, key: str) -> tuple[str, ...] | None:
         return Texts("service").read(fields, key) or None
@@ -137,7 +137,7 @@ class Condition(NamedTuple):
 
 
 class Nodes(NamedTuple):
-    """Nodes by their keys, left as they are: the tree is read elsewhere."""
+    """Nodes by their keys, unread: another module reads the tree."""
 
     def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
         near = by_name(fields.data.get(key))
@@ -199,7 +199,7 @@ class Edges(NamedTuple):
 
 
 class Subflow(NamedTuple):
-    """A graph inside a node, left as it is."""
+    """A graph inside a node, unread."""
 
     def read(self, fields: Fields, key: str) -> dict[str, Any] | None:
         found: dict[str, Any] | None = fields.get(key, dict, "a graph: a mapping")
@@ -279,7 +279,7 @@ _POST: Final = Nested(
     },
 )
 
-# What every node may say. What concerns calls has no effect on nodes that make none.
+# Keys that every node may have. Keys about calls have no effect on nodes that make none.
 NODE_KEYS: Final[dict[str, Key]] = {
     "kind": Key(Word(), "The kind of the node. Default if `service` is given: executor."),
     "description": Key(Text(), "The purpose of the node."),

@@ -1,4 +1,4 @@
-"""Words of other workflow systems, and which of ours they mean: `uses` is `tool`, `depends_on` means nothing here.
+"""Words of other workflow systems, and the equivalent words of ours: `uses` is `tool`, `depends_on` has no equivalent.
 
 Knows words. Must not know which of our keys are allowed where: the caller says so.
 """
@@ -9,7 +9,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any, Final
 
-# For each of our words, the words that others use for it. A word may stand for several: the first that is allowed counts.
+# For each of our words, its names in other systems. A name may stand for several words: the first that is allowed counts.
 _KEYS: Final[dict[str, str]] = {
     "name": "title workflow_name workflow flow flow_name",
     "description": "desc summary doc docs about comment comments note notes",
@@ -177,7 +177,7 @@ _ROOTS: Final[dict[str, str]] = {
 
 
 def root_for(word: str, allowed: Collection[str]) -> str | None:
-    """Our word for what a placeholder begins with in other systems."""
+    """Our name for the root of a placeholder in another system."""
     return next((root for root, words in _ROOTS.items() if word in words.split() and root in allowed), None)
 
 
@@ -204,7 +204,7 @@ _NAMES: Final = frozenset({"id", "name", "kind", "tool", "service", "workflow", 
 
 
 def vocabulary(what: str) -> Collection[str]:
-    """The words of others that are known."""
+    """All words of other systems that are known."""
     return _TABLES[what].keys()
 
 

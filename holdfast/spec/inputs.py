@@ -5,8 +5,8 @@
 
 Knows the two forms of a declaration. Must not know the rest of a definition.
 
-Most declarations say no more than types and defaults. Whether inputs fit these is seen here at a glance; the library
-is asked about all others, and for the words when something does not fit.
+Most declarations contain only types and defaults. Inputs are checked against these directly; the JSON Schema library
+checks all other declarations, and words the message when something does not match.
 """
 
 from __future__ import annotations
@@ -165,7 +165,7 @@ def _line(problem: Problem) -> str:
 
 
 def _spelt(path: Where) -> str:
-    """A way into the inputs as people write it: `a.b[0]`."""
+    """A path into the inputs as people write it: `a.b[0]`."""
     parts = (f"[{part}]" if isinstance(part, int) else f".{part}" for part in path)
     return "".join(parts).removeprefix(".")[:200]
 
@@ -185,7 +185,7 @@ def _with_nested_defaults(rule: Mapping[str, Any], value: Any) -> Any:
 
 
 def means_text(declared: Any, name: str, value: Any) -> bool:
-    """Whether an input that was typed as text, and is this value if read as JSON, means the text itself."""
+    """Return whether an input typed on a command line is meant as the text itself, although it can be read as this JSON value."""
     types = _type_names(_declarations(declared).get(name, {}).get("type"))
     return types == ["string"] or ("string" in types and not _fits(value, types))
 

@@ -83,7 +83,7 @@ def _parsed(text: str) -> JSONPathQuery:
         message = str(error.args[0]) if error.args else "not a path"
         raise NotAPath(message, error.token.index if error.token else 0) from None
     except (RecursionError, ArithmeticError, ValueError, IndexError):
-        # A thousand parentheses, or a number like 1e999: the library's own words would not help.
+        # A thousand parentheses, or a number like 1e999: the library's own message would not help.
         raise NotAPath("the path cannot be read") from None
 
 
@@ -146,9 +146,9 @@ Test = Callable[[Any, _Evaluation], Any]  # tests one value
 
 # Their cost relative to a value that is only passed on, as measured.
 VISIT: Final = 2  # a selector applied to one value
-TEST: Final = 4  # a filter asked of one value
+TEST: Final = 4  # a filter applied to one value
 
-_NOTHING: Final = object()  # the value of a query without a result: equal only to itself
+_NOTHING: Final = object()  # the result of a query that finds nothing: equal only to itself
 
 
 def _children(value: Any) -> Collection[Any]:
@@ -167,7 +167,7 @@ def _selection(query: JSONPathQuery) -> Select:
     def select(values: list[Any], evaluation: _Evaluation) -> list[Any]:
         for step in steps:
             if not values:
-                break  # the rest would find nothing, and nothing is spent on it
+                break  # the rest would find nothing, so no work is spent on it
             values = step(values, evaluation)
         return values
 
@@ -196,7 +196,7 @@ def _segment(segment: JSONPathSegment) -> Select:
 
 
 def _pick(selector: JSONPathSelector) -> Pick:
-    """A selector that picks among all children spends their number first."""
+    """Apply a selector that chooses among all children. Their number is charged first."""
     match selector:
         case NameSelector(name=name):
             return lambda value, _: (value[name],) if isinstance(value, dict) and name in value else ()
@@ -279,7 +279,7 @@ def _nodes(expression: Expression) -> Callable[[Any, _Evaluation], list[Any]]:
 
 
 def _operand(expression: Expression) -> Test:
-    """What stands at one side of a comparison, or is given to a function."""
+    """One side of a comparison, or an argument of a function."""
     if isinstance(expression, FilterExpressionLiteral):
         constant = expression.value
         return lambda value, at: constant

@@ -1,7 +1,7 @@
 """JSON Schemas written by authors: whether a schema is valid, and which parts of a value do not match it.
 
-Knows the keywords of draft 2020-12, and the library that judges values; it is imported when the first such schema is
-met. Must not know what a schema is for.
+Knows the keywords of draft 2020-12, and the library that validates values, which is imported when the first such schema is
+read. Must not know what a schema is for.
 
 A schema may be hostile. Nothing is fetched: a reference stays within its schema. Regular expressions are matched in
 linear time, so they have no look-around and no back-references, and are bounded in size and number. What is left is
@@ -59,7 +59,7 @@ _KEYWORDS: Final[dict[str, str]] = {
         ("title", "description", "$comment", "format", "contentEncoding", "contentMediaType"), "text"
     ),
     **dict.fromkeys(("pattern", "$ref", "$anchor"), "text"),
-    # Words of MCP, which say nothing about a value: the HTTP header that repeats an input, and names for the choices of a form.
+    # Keywords of MCP that do not restrict a value: the HTTP header that repeats an input, and names for the choices of a form.
     "x-mcp-header": "text",
     "enumNames": "a list",
     **dict.fromkeys(("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"), "a number"),
@@ -76,7 +76,7 @@ _KEYWORDS: Final[dict[str, str]] = {
 }
 
 
-# A schema may say at its top which dialect it is in and how it is called; further down that would change where
+# A schema may state its dialect and its id at the top; further down, these would change where
 # references lead.
 NAMES: Final = ("$schema", "$id")
 
@@ -272,7 +272,7 @@ class Parts:
 
 
 def _schema_like(value: Any) -> Any:
-    """The schema that a single value was meant to be: a type, or a value by default."""
+    """The schema that a single value probably stands for: a type, or a default value."""
     if isinstance(value, str):
         near = value if value in TYPES else meant("type", value, TYPES)
         return {"type": "string", "default": value} if near is UNKNOWN else {"type": near}
@@ -293,7 +293,7 @@ def _type_like(types: Any) -> Any:
 
 
 def _held_like(value: Any, holds: str) -> Any:
-    """A value of a keyword as the keyword wants it, if it can be converted."""
+    """The value of a keyword, converted to the type that the keyword requires if that is possible."""
     kinds: dict[str, tuple[type[Any], ...]] = {
         "text": (str,),
         "true or false": (bool,),
@@ -314,7 +314,7 @@ def _shown(value: Any) -> str:
 def _referred(root: Any, reference: str) -> Any:
     """The schema that a reference such as `#/$defs/name` leads to; None if there is none.
 
-    The way there goes through schemas only. The contents of defaults and of unknown keywords are not checked.
+    The path leads through schemas only, because the contents of defaults and of unknown keywords are not checked.
     """
     found, holds = root, "schema"
     for part in reference.removeprefix("#").split("/")[1:]:
@@ -390,7 +390,7 @@ class Mismatch(NamedTuple):
 
 
 class Judge:
-    """A schema, made ready to judge many values. `rules` is its size; raises ValueError if it is none."""
+    """A compiled schema that validates many values. `rules` is its size; raises ValueError if it is not a schema."""
 
     def __init__(self, schema: Any, rules: int) -> None:
         import jsonschema_rs  # here, because few runs need it
@@ -407,7 +407,7 @@ class Judge:
         """The mismatches of a value. For a large value perhaps only the first, because finding the rest would take
         too long."""
         try:
-            # as a run will see it; a value that holds itself ends here
+            # as a run will see it; a value that contains itself is refused here
             value = values.decode(values.encode(value))
         except values.NotJson as error:
             return [Mismatch("not_json", (), f"not JSON: {error}")]

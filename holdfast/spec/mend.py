@@ -11,11 +11,11 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Final
 
-MEND_CHARS_MAX: Final = 64 * 1024  # a longer text is written by a program, whose slips are others
+MEND_CHARS_MAX: Final = 64 * 1024  # a longer text comes from a program, which makes other mistakes
 
 
 def mended(text: str | bytes) -> Iterator[str]:
-    """Texts that may be read, each with one more slip mended than the one before."""
+    """Candidate texts, each with one more mistake corrected than the one before."""
     if len(text) > MEND_CHARS_MAX:
         return
     current = text.decode("utf-8", "replace") if isinstance(text, bytes) else text
@@ -68,7 +68,7 @@ def _braces_quoted(text: str) -> str:
 
 
 def _values_quoted(text: str) -> str:
-    """Values that would be read as something else: with a colon, or a first character that YAML reserves."""
+    """Quote values that would be read as something else: those with a colon, or with a first character that YAML reserves."""
     return _each_value(
         text,
         lambda value: (
@@ -105,7 +105,7 @@ def _without_comments(text: str) -> str:
 
 
 def _brackets_closed(text: str) -> str:
-    """The brackets that are open at the end of the text, or of a line of YAML."""
+    """Close the brackets that are open at the end of the text, or of a line of YAML."""
     if text.lstrip().startswith(("{", "[")):
         return text + _open_brackets(text)
     return "\n".join(

@@ -26,7 +26,7 @@ _LOOSE: Final = re.compile(
 
 
 def instant_of(text: str) -> Any:
-    """The instant that a text means, as we write it, in UTC unless it has an offset; or UNKNOWN."""
+    """The instant that a text means, in our notation, in UTC unless it has an offset; or UNKNOWN."""
     found = _LOOSE.fullmatch(text.strip()[:100])
     if not found:
         return UNKNOWN

@@ -29,12 +29,12 @@ def is_graph(data: Any) -> bool:
 
 
 def definition_from(data: Any, source: str = "", name: str | None = None) -> Definition:
-    """Make a definition from plain data. `name`, if it is given, counts instead of the one in the data."""
+    """Make a definition from plain data. `name`, if given, overrides the name in the data."""
     return (FlowSpec if is_graph(data) else WorkflowSpec).from_data(data, source, name)
 
 
 def definition_from_text(text: str | bytes, source: str = "", name: str | None = None) -> Definition:
-    """Read YAML or JSON; raise InvalidSpec with every problem of its shape. `name` counts as in definition_from."""
+    """Read YAML or JSON; raise InvalidSpec with every problem of its shape. `name` as in definition_from."""
     document = parsed(text, source)
     return (FlowSpec if is_graph(document.data) else WorkflowSpec).from_document(document, name)
 
@@ -60,11 +60,11 @@ def path_beside(spec: Definition, name: str) -> str | None:
     return None
 
 
-Judge: TypeAlias = Callable[[Definition, Report], None]  # reports what only its caller can know
+Judge: TypeAlias = Callable[[Definition, Report], None]  # reports problems that only the caller can find
 
 
 class Examined(NamedTuple):
-    """A definition that was looked at. `data` is UNKNOWN if its text could not be read at all."""
+    """A definition that was checked. `data` is UNKNOWN if its text could not be read at all."""
 
     spec: Definition | None  # only if there are no problems
     problems: Sequence[Problem]
@@ -75,7 +75,7 @@ class Examined(NamedTuple):
 def checked(
     document: Document, template_env: Collection[str], judge: Judge
 ) -> tuple[Definition, Sequence[Problem]]:
-    """A definition as far as it can be read, with every problem of it."""
+    """Read as much of a definition as possible, and return it with every problem."""
     return _judged(document.data, Report(document, document.source), template_env, judge)
 
 
@@ -85,7 +85,7 @@ def examined(
     template_env: Collection[str] = (),
     judge: Judge | None = None,
 ) -> Examined:
-    """The same for a definition in any form: what cannot be read is a problem too, and nothing is raised."""
+    """Check a definition in any form. Unreadable text is reported as a problem; nothing is raised."""
     data: Any = UNKNOWN
     try:
         if isinstance(given, str | bytes):
@@ -103,14 +103,14 @@ def examined(
 def repair(
     found: Examined, source: str = "", template_env: Collection[str] = (), judge: Judge | None = None
 ) -> Repaired:
-    """A definition with the patches of its problems applied, again and again, until no patch helps."""
+    """Apply the patches of the problems of a definition, repeatedly, until no patch helps."""
     return repaired(
         found.data, found.problems, lambda data: examined(data, source, template_env, judge).problems
     )
 
 
 def _no_judge(spec: Definition, report: Report) -> None:
-    """No more is known than the definition itself."""
+    """The check of a caller that knows nothing beyond the definition."""
 
 
 def _judged(

@@ -63,7 +63,7 @@ def applied(data: Any, patch: Iterable[Mapping[str, Any]]) -> Any:
 
 
 def shifts_a_list(data: Any, patch: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether other entries of a list have another number afterwards, so that pointers to them are out of date."""
+    """Return whether the patch renumbers other entries of a list, so that pointers to them are out of date."""
     for operation in patch:
         for word in ("path", "from"):
             if operation["op"] != "replace" and word in operation:
@@ -165,7 +165,7 @@ def _moved(data: Any, source: list[str], target: list[str]) -> Any:
 
 
 def _rename(mapping: dict[str, Any], old: str, new: str) -> None:
-    """Rename a member where it stands: the order of keys is for people."""
+    """Rename a member in place, because people rely on the order of keys."""
     if old not in mapping:
         raise PatchError(f"there is no {old!r} to change")
     members = [

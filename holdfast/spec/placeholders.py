@@ -1,4 +1,4 @@
-"""Placeholders in the inputs of a schedule, `{{trigger.…}}`: where they stand in a text, and which of them lead nowhere.
+"""Placeholders in the inputs of a schedule, `{{trigger.…}}`: finds them in a text, and those that can never be filled in.
 
 Knows names. schedule/template.py fills them in.
 """
@@ -21,7 +21,7 @@ class Placeholder(NamedTuple):
 
 
 def placeholders(text: str) -> Iterator[Placeholder]:
-    """Those of a text, in order. Braces that are not closed are plain text."""
+    """The placeholders in a text, in order. Unclosed braces are plain text."""
     at = 0
     while (start := text.find("{{", at)) >= 0 and (end := text.find("}}", start + 2)) >= 0:
         at = end + 2

@@ -1,7 +1,7 @@
 """What a scheduled plugin declares, from plain data to schedules: all problems of all its schedules at once.
 
 A schedule of a plugin has the id `plugin:<name>:<id>`, and starts a workflow of the same name that has one step: the plugin's run.
-Knows the keys and what they become. Must not know how plugins are found, or called.
+Knows the keys and the records they become. Must not know how plugins are found, or called.
 """
 
 from __future__ import annotations

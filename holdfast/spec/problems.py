@@ -34,7 +34,7 @@ class Report:
         self, document: Document | None, source: str, *, is_stored: bool = False, data: Any = UNKNOWN
     ) -> None:
         self.is_stored = is_stored  # accepted by an earlier release: newer rules do not apply
-        self.given = Source(document.data if document else data)  # what patches are made for
+        self.given = Source(document.data if document else data)  # the data that patches apply to
         self.problems: list[Problem] = list(document.problems) if document else []
         self.notes: list[Problem] = []
         self.document, self.source = document, source
@@ -85,16 +85,16 @@ class Report:
 
     @property
     def has_notes_enough(self) -> bool:
-        """The same for notes."""
+        """Limits the number of notes likewise."""
         return len(self.notes) >= PROBLEMS_MAX
 
     def shape_is_read(self) -> None:
-        """From now on contents are judged, but not where the shape was wrong: a tool that is missing is not badly
-        named as well."""
+        """From now on contents are checked, except where the shape was wrong: a missing tool name is not also
+        reported as invalid."""
         self._is_shape_read = True
 
     def settle(self, at: Where) -> None:
-        """Nothing need be said about the contents of a place."""
+        """Report nothing about the contents of a place."""
         self._settled.add(pointer_to(at))
 
     def cannot_read(self, value: Any) -> None:
@@ -133,7 +133,7 @@ class Report:
 
 
 class Fields:
-    """The keys of one mapping, read one by one. What does not fit is reported and replaced by the default."""
+    """The keys of one mapping, read one by one. An invalid value is reported and replaced by the default."""
 
     def __init__(
         self, report: Report, data: dict[str, Any], at: Where, who: str = "", wrong_code: str = "out_of_range"
@@ -162,7 +162,7 @@ class Fields:
                 claimed.add(self._unknown(key, near, hint_of, elsewhere, certain))
                 if (word := nearest(key, near)) is not None:
                     misspelt.add(word)
-                    self.report.settle((*self.at, word))  # what is misspelt is not missing as well
+                    self.report.settle((*self.at, word))  # a misspelt key is not also reported as missing
         for key in required:
             if self.data.get(key) is None and key not in misspelt | claimed:
                 blank = blanks(key) if blanks else UNKNOWN
@@ -176,10 +176,10 @@ class Fields:
         elsewhere: Callable[[str], Patch] | None,
         certain: bool,
     ) -> str:
-        """Report an unknown key, and return the one that it stands for."""
+        """Report an unknown key, and return the key that was meant."""
         word = self.meant_key(key, near)
         guess = f"did you mean {word}?" if word else ""
-        if not nearest(key, near):  # where it belongs is more certain than what another system calls so
+        if not nearest(key, near):  # the place where the key belongs is more certain than its meaning in another system
             guess = (hint_of(key) if hint_of else "") or guess
         hint = guess or f"known keys are {', '.join(sorted(near))}"
         patch = elsewhere(key) if elsewhere and word is None else NO_PATCH
@@ -190,7 +190,7 @@ class Fields:
         return word or ""
 
     def meant_key(self, key: str, near: Collection[str]) -> str | None:
-        """The key that an unknown one stands for: the one that it nearly is, or that another system calls so."""
+        """The key that was meant by an unknown one: the most similar one, or our name for a word of another system."""
         return _closest(key, near, foreign.ours("key", key, near, self.data, self.data[key]))
 
     def wrong(
@@ -221,7 +221,7 @@ class Fields:
 
 
 def meant(what: str, word: Any, known: Collection[str]) -> Any:
-    """The word that another one stands for, or UNKNOWN. `what` says which words they are (foreign.py)."""
+    """The word that was meant by an unknown one, or UNKNOWN. `what` names the table of words (foreign.py)."""
     if not isinstance(word, str):
         return UNKNOWN
     found = _closest(word, known, foreign.ours(what, word, known))
@@ -231,7 +231,7 @@ def meant(what: str, word: Any, known: Collection[str]) -> Any:
 
 
 def _closest(word: str, known: Collection[str], foreign_word: str | None) -> str | None:
-    """The name that a word certainly misspells; else our name for a word of others; else the name that it is most like."""
+    """The name that a word certainly misspells; else our name for a word of another system; else the most similar name."""
     near = nearest(word, known)
     if near is None or foreign_word is None:
         return near or foreign_word
@@ -245,7 +245,7 @@ def one_of(names: Collection[str]) -> str:
 
 
 def hint_for_type(kind: type[Any] | tuple[type[Any], ...], value: Any) -> str:
-    """How a value of the wrong type would be written rightly."""
+    """How to write a value of the wrong type correctly."""
     kinds = kind if isinstance(kind, tuple) else (kind,)
     if str in kinds and not isinstance(value, dict | list):
         return "put it in quotation marks"

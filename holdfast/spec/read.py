@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 # most. Each key, value, and bracket of a text is an event (nodes_max): a text of 256 KiB with 10,000 steps has 26 bytes for
 # each step, which are at most 12 events.
 DATA_PER_TEXT: Final = 8
-# No one reads more at once, and a hostile text could be made of nothing but mistakes.
+# People do not read more at once, and a hostile text could consist of nothing but mistakes.
 PROBLEMS_MAX: Final = 100
 
 SPEC_SUFFIXES: Final = (".yaml", ".yml", ".json")
@@ -52,7 +52,7 @@ def read(text: str | bytes, source: str = "") -> Document:
 
 
 def parsed(text: str | bytes, source: str = "") -> Document:
-    """Read one document with the problems that did not keep it from being read to its end."""
+    """Read one document to its end, with the problems that did not prevent this."""
     builder = _Builder(source)
     try:
         for event in _events(_decoded(text, builder), builder):

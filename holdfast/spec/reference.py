@@ -21,7 +21,7 @@ from holdfast.spec.expr import ExprError, Member, Ref, Text, parse_template
 Root = OneOf["params", "shared", "input"]
 
 ROOTS: Final[tuple[Root, ...]] = ("params", "shared", "input")
-REFERENCE_CHARS_MAX: Final = 1024  # longer ones are made by programs, and stand in every message about them
+REFERENCE_CHARS_MAX: Final = 1024  # longer ones are made by programs, and would be repeated in every message about them
 
 
 class Reference(msgspec.Struct, frozen=True):
@@ -32,7 +32,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 class Literal(msgspec.Struct, frozen=True):
-    """A value that stands for itself."""
+    """A literal value."""
 
     value: Any
 
@@ -44,7 +44,7 @@ _HINT: Final = "write $params.name, $shared.name or $input, with members such as
 
 
 def is_reference(text: str) -> bool:
-    """Whether a text begins like a reference. Anything else, `$5` too, is a text like any other."""
+    """Return whether a text begins like a reference. Any other text, `$5` included, is a literal."""
     return _ROOT.match(text) is not None
 
 
@@ -74,7 +74,7 @@ def reference_like(value: Any) -> Any:
     return ".".join([f"${meant}", *(members if root in _ROOT_WORDS else words)])
 
 
-# What others call the three roots.
+# Names of the three roots in other systems.
 _ROOT_WORDS: Final = {
     **dict.fromkeys(("params", "param", "inputs", "args"), "params"),
     **dict.fromkeys(("shared", "state", "ctx", "context", "steps", "vars"), "shared"),
@@ -83,7 +83,7 @@ _ROOT_WORDS: Final = {
 
 
 def given(value: Any) -> Reference | Literal:
-    """What prep is given: a text is a reference, unless it begins with `'`; anything else stands for itself."""
+    """A value of prep: a text is a reference, unless it begins with `'`; anything else is a literal."""
     if not isinstance(value, str):
         return Literal(value)
     return Literal(value[1:]) if value.startswith("'") else reference(value)

@@ -2,7 +2,7 @@
 
     data ──examine──► problems with patches ──apply──► data ──examine──► … until none has a patch that helps
 
-Knows how patches go together. Must not know any notation: the caller examines the data.
+Knows how patches combine. Must not know any notation: the caller examines the data.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from holdfast.errors import Problem
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.patch import Patch, PatchError, applied, shifts_a_list
 
-# A repair may uncover the next problem, as that of a misspelt kind uncovers the keys of the kind. Patches that undo each
-# other must not go on for ever.
+# A repair may uncover the next problem: correcting a misspelt kind uncovers its keys. The number of rounds is limited because
+# patches could undo each other.
 ROUNDS_MAX: Final = 20
 
 
 class Repaired(NamedTuple):
-    """What a definition becomes: the patch that leads there, the data, and the problems that are left."""
+    """The result of a repair: the combined patch, the repaired data, and the problems that remain."""
 
     patch: Patch
     data: Any
@@ -41,7 +41,7 @@ def repaired(data: Any, problems: Sequence[Problem], examine: Callable[[Any], Se
 
 
 def _one_round(data: Any, problems: Sequence[Problem]) -> tuple[Any, list[dict[str, Any]]]:
-    """The data with the patches of the problems, as far as they go together."""
+    """Apply the patches of the problems, as far as they can be combined."""
     used: list[dict[str, Any]] = []
     for problem in problems:
         patch = problem.patch

@@ -2,8 +2,8 @@
 
     problem (code, place) + what was probably meant + the data ──► patch, or nothing
 
-Knows the codes of problems and the form of a repair. Which word or value was meant is known where the problem is found, and
-is given. A repair is offered, never applied unasked: where nothing better is known, it takes out what has no meaning.
+Knows the codes of problems and the form of a repair. The code that finds the problem passes the word or value that was meant.
+A repair is offered, never applied unasked. Where nothing better is known, it removes the part without a meaning.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Source:
 
     @cached_property
     def words(self) -> Counter[str]:
-        """How many steps without an id would be called by each word."""
+        """How many steps without an id would get each name."""
         nameless = (item for item in _mappings(self.data) if not item.get("id"))
         return Counter(word for item in nameless if (word := _word_of(item)) is not None)
 
@@ -55,7 +55,7 @@ class Source:
 
 
 class Wrong(NamedTuple):
-    """A problem, and what is known of it. `near` is the word or value that was probably meant."""
+    """A problem and its details. `near` is the word or value that was probably meant."""
 
     code: str
     at: Where
@@ -89,7 +89,7 @@ def patch_for(code: str, at: Where, near: Any, source: Source) -> Patch:
 
 
 def _as_meant(wrong: Wrong) -> Patch:
-    """What was meant stands in the place of what is there."""
+    """Replace the value with the one that was meant."""
     if wrong.near is UNKNOWN:
         return NO_PATCH
     is_element = bool(wrong.at) and isinstance(wrong.parent, list)
@@ -131,7 +131,7 @@ def _drop(wrong: Wrong) -> Patch:
 
 
 def _duplicate_key(wrong: Wrong) -> Patch:
-    """The last value of the key is the one that was read: written once, it is no duplicate."""
+    """Keep the last value of a duplicate key, which is the one that was read."""
     return NO_PATCH if wrong.value is UNKNOWN else replace(wrong.at, wrong.value)
 
 
@@ -139,12 +139,12 @@ def _duplicate_key(wrong: Wrong) -> Patch:
 
 
 def name_from(text: str, allowed: str = r"[^A-Za-z0-9_-]+") -> str:
-    """A text as a name."""
+    """Turn a text into a valid name."""
     return re.sub(allowed, "_", text, flags=re.ASCII).strip("_")[:64]
 
 
 def unique(name: str, taken: set[str]) -> str:
-    """The name with a number that makes it one of its own, which is taken then."""
+    """Make a name unique by adding a number, and reserve it."""
     found = next(found for n in count(2) if (found := f"{name}_{n}") not in taken)
     taken.add(found)
     return found
@@ -170,7 +170,7 @@ def _duplicate_path(wrong: Wrong) -> Patch:
 
 
 def _empty_id(wrong: Wrong) -> Patch:
-    """A step without a name is called after what it does."""
+    """Name a step without an id after what it does."""
     if not isinstance(wrong.parent, dict) or wrong.key != "id":
         return NO_PATCH
     return put(wrong.at, step_id_for(wrong.parent, wrong.at, wrong.source))

@@ -2,7 +2,7 @@
 
     text ──read──► data ──tables──► ScheduleSpec ──check_together──► ids and paths are unique over all files
 
-Puts together what the files beside it know. Must not know instants, cursors, runs, or workflows that exist. All problems are
+Combines the modules beside it. Must not know instants, cursors, runs, or which workflows exist. All problems are
 reported at once, each with its place.
 """
 
@@ -79,7 +79,7 @@ def schedule_files(folder: str | os.PathLike[str]) -> list[str]:
 
 
 def _is_file(entry: os.DirEntry[str]) -> bool:
-    """A link that leads nowhere counts as a file: reading it says what is wrong with it."""
+    """A broken link counts as a file, so that reading it reports the problem."""
     try:
         return entry.is_file() or (entry.is_symlink() and not os.path.exists(entry.path))
     except OSError:
@@ -87,7 +87,7 @@ def _is_file(entry: os.DirEntry[str]) -> bool:
 
 
 def is_schedule_file(name: str) -> bool:
-    """Whether a file holds schedules, by its name alone. Hidden files are what editors leave."""
+    """Return whether a file holds schedules, by its name alone. Hidden files are left over from editors."""
     is_named_so = name in _FILE_NAMES or name.endswith(tuple(f".{name}" for name in _FILE_NAMES))
     return is_named_so and not name.startswith(".")
 
@@ -117,7 +117,7 @@ def schedules_from_files(paths: Iterable[str | os.PathLike[str]]) -> tuple[Sched
 
 
 def schedule_from_data(data: Any, source: str = "") -> ScheduleSpec:
-    """Make one schedule from plain data, as JSON has it. It has no calendars of a file."""
+    """Make one schedule from plain JSON data. It has no calendars, which belong to files."""
     plain = plain_from(data, source)
     report = Report(None, source, data=plain)
     spec = _schedule(plain, report, (), {})
@@ -127,7 +127,7 @@ def schedule_from_data(data: Any, source: str = "") -> ScheduleSpec:
 
 
 def trigger_from_data(data: Any, source: str = "") -> Trigger:
-    """Make one trigger from plain data, as JSON has it."""
+    """Make one trigger from plain JSON data."""
     report = Report(None, source)
     trigger = read_trigger(plain_from(data, source), Fields(report, {}, ()))
     if trigger is NO_TRIGGER and not report.problems:
@@ -166,7 +166,7 @@ def schedule_from_stored(text: str | bytes) -> ScheduleSpec:
 
 
 def of_skill(spec: ScheduleSpec, skill: str, workflows: Collection[str]) -> ScheduleSpec:
-    """A schedule of a skill: a workflow that the skill has itself is meant before a published one of the same name."""
+    """A schedule of a skill: a workflow of the skill takes precedence over a published one of the same name."""
 
     def exact(name: str) -> str:
         return f"{skill}::{name}" if name in workflows else name
@@ -229,7 +229,7 @@ def _as_schedule(data: dict[str, Any], key: str) -> Patch:
 
 
 def _schedules_of(value: Any) -> Any:
-    """The list that a mapping was meant to be: one schedule, or schedules by their ids; or UNKNOWN."""
+    """The list that a mapping stands for: one schedule, or schedules by their ids; or UNKNOWN."""
     if not isinstance(value, dict):
         return UNKNOWN
     if "trigger" in value or "workflow" in value:
@@ -291,7 +291,7 @@ def _with_calendars(exclude: Exclude, fields: Fields, calendars: Mapping[str, Ex
             )
         exclude += calendars.get(name, Exclude())
     count = len(set(exclude.expressions))
-    if count > EXPRESSIONS_MAX:  # each of them is looked at for each occurrence
+    if count > EXPRESSIONS_MAX:  # each of them is checked for each occurrence
         message = f"{fields.who}exclude and its calendars have {count:,} expressions; there may be {EXPRESSIONS_MAX}"
         hint = "join values with commas, or write dates and periods"
         fields.report.add("out_of_range", (*fields.at, "exclude"), message, hint)

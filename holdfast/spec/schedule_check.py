@@ -1,4 +1,4 @@
-"""Rules that the keys of a schedule keep together, and several schedules among themselves."""
+"""Rules that concern several keys of a schedule, or several schedules together."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ def _check_kinds(kind: str, fields: Fields) -> None:
 
 
 def _check_events(spec: ScheduleSpec, fields: Fields) -> None:
-    """Triggers whose events come from elsewhere, without a sender that could send them again."""
+    """Check triggers whose events come from elsewhere, without a sender that could send them again."""
     if isinstance(spec.trigger, RunTrigger) and spec.trigger.workflow == spec.workflow:
         message = f"each run of {quoted(spec.workflow)} would start the next one, for ever"
         fields.wrong("endless_loop", "workflow", message, "start another workflow")
@@ -123,7 +123,7 @@ def _check_events(spec: ScheduleSpec, fields: Fields) -> None:
 
 
 def _check_placeholders(spec: ScheduleSpec, fields: Fields) -> None:
-    """Placeholders that are never filled in stay as they are, so a misspelt one would be noticed late."""
+    """Report placeholders that are never filled in. A run would receive them verbatim, so a misspelt one would be noticed late."""
     has_payload = not isinstance(spec.trigger, ClockTrigger)
     for at, text in _texts(spec.inputs, (*fields.at, "inputs")):
         for placeholder in placeholders(text):

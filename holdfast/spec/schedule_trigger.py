@@ -32,7 +32,7 @@ NO_TRIGGER: Final = CronTrigger(())
 
 
 def trigger_has(key: str) -> str:
-    """Where a key of a schedule belongs, if that is its trigger, perhaps under the name that another system gives it."""
+    """Where a key of a schedule belongs, if it belongs in the trigger, possibly under its name in another system."""
     ours = key
     if foreign.ours("key", key, SCHEDULE_KEYS) in (None, "trigger"):
         words = (foreign.ours("key", key, table) for _, table in TRIGGER_KEYS.values())
@@ -43,7 +43,7 @@ def trigger_has(key: str) -> str:
 
 
 def into_trigger(fields: Fields, key: str) -> Patch:
-    """A key of a trigger that stands beside it goes into it."""
+    """Move a key that belongs in the trigger into it."""
     kinds = [kind for kind, (_, table) in TRIGGER_KEYS.items() if key in table]
     if not kinds:
         return NO_PATCH
@@ -60,7 +60,7 @@ def into_trigger(fields: Fields, key: str) -> Patch:
 
 
 def blank_of(fields: Fields, key: str) -> Any:
-    """A schedule and its workflow are called alike where one of them has no name."""
+    """A schedule or workflow without a name gets the name of the other."""
     other = fields.data.get({"id": "workflow", "workflow": "id"}.get(key, ""))
     if isinstance(other, str) and other.strip():
         return other
@@ -107,7 +107,7 @@ def read_trigger(data: Any, fields: Fields) -> Trigger:
 
 
 def _blank(table: Table) -> dict[str, Any]:
-    """Lists that are required and could not be read, which has been reported."""
+    """Placeholders for required lists that could not be read, which has been reported."""
     return {key: () for key in ("expression", "at") if key in table}
 
 
@@ -147,7 +147,7 @@ def _kind(fields: Fields) -> TriggerKind | None:
 
 
 def _kind_like(fields: Fields) -> Any:
-    """The kind of trigger whose keys, under whatever name, are given."""
+    """The kind of trigger whose keys are given, under any of their names."""
     for kind, (_, table) in TRIGGER_KEYS.items():
         if any(key in table or fields.meant_key(key, table) for key in fields.data if key != "kind"):
             return kind
@@ -155,7 +155,7 @@ def _kind_like(fields: Fields) -> Any:
 
 
 def _check_path(path: str, fields: Fields) -> None:
-    """Literal paths that the server does not answer itself."""
+    """Check that a path is literal, and that the server has no route of its own there."""
     if not path:
         return
     message, hint = "", "write its own path, such as /hooks/upload"
@@ -181,14 +181,14 @@ def _check_path(path: str, fields: Fields) -> None:
 
 
 def _check_secrets(names: tuple[str, ...], fields: Fields) -> None:
-    """A blank name would be looked up in vain at every request."""
+    """Refuse blank names: the lookup would fail at every request."""
     if any(not name.strip() for name in names):
         hint = "name the environment variable that has the secret, or leave the key out"
         fields.wrong("empty_name", "secret_env", "secret_env is empty", hint)
 
 
 def _path_like(path: str) -> str:
-    """A literal path that the server does not answer itself."""
+    """A literal path for which the server has no route of its own."""
     parts = [name_from(part) for part in re.sub(r"^\w+://[^/]*", "", path[:500]).split("/")]
     parts = [part for part in parts if part]
     if not parts or parts[0] in SERVER_PATHS:

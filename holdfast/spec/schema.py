@@ -58,7 +58,7 @@ def _step() -> Schema:
 
 
 def _is_of(name: str) -> Schema:
-    """A step is of a kind that it says, or else of the first whose words it has."""
+    """Match steps of a kind: the one that the step states, or else the first whose keys it has."""
     said: Schema = {"required": ["kind"], "properties": {"kind": {"const": name}}}
     words = IMPLIED_KINDS
     if name not in words:
@@ -69,7 +69,7 @@ def _is_of(name: str) -> Schema:
 
 
 def _says(key: str) -> Schema:
-    """A key stands there and is not null, which would mean the same as if it did not."""
+    """Match a key that is present and not null; null means absent."""
     return {"required": [key], "properties": {key: {"not": {"type": "null"}}}}
 
 
@@ -136,7 +136,7 @@ def _node() -> Schema:
 
 
 def _is_node_of(name: str) -> Schema:
-    """A node has the kind that it names; without one it is an executor."""
+    """Match nodes of a kind: the one that the node names, or else executor."""
     said: Schema = {"required": ["kind"], "properties": {"kind": {"const": name}}}
     return {"anyOf": [said, {"not": _says_kind()}]} if name == "executor" else said
 

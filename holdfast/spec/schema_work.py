@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable
 from math import frexp
 from typing import Any, Final, NamedTuple
 
-COMPARISON: Final = 150  # units, as measured
+COMPARISON: Final = 150  # units, measured
 DIGITS_SQUARED: Final = 200  # squared number of digits of a large number that counts as one unit
 FORMAT: Final = 30
 FORMATS: Final = ("email", "idn-email", "idn-hostname")
@@ -77,7 +77,7 @@ def _compared(schema: dict[str, Any]) -> int:
     others = [schema[word] for word in ("multipleOf", "const") if word in schema]
     options = schema.get("enum", ())
     if all(_is_word(option) for option in options) or all(_is_small(option) for option in options):
-        options = ()  # these are looked up
+        options = ()  # these are found by hash
     return len(options) + sum(_comparisons(value) for value in (*bounds, *others, *options))
 
 

@@ -15,7 +15,7 @@ from holdfast.spec.steps import Block, Definition, ForeachBody, WorkflowStep, bl
 
 ROOTS: Final = ("inputs", "steps", "item", "env", "secrets")
 OUTPUT: Final = (
-    " output"  # the variable of the output that a compensation undoes; no author would name one so
+    " output"  # the variable of the output that a compensation undoes; not a valid name for authors
 )
 
 

@@ -32,7 +32,7 @@ def steps_of(value: Any) -> Any:
 
 
 class Steps(NamedTuple):
-    """A list of steps. Only that it is a list is checked here; the caller reads the steps."""
+    """A list of steps. Only the type is checked here; the caller reads the steps."""
 
     low: int = 0
 

@@ -25,7 +25,7 @@ POLL_INTERVAL_MS: Final = 1_000  # the first poll is soon, since many calls fini
 POLL_MAX_MS: Final = 60_000
 
 OnAnyFail = Literal["abort", "continue"]
-Condition = str | Expr  # a JSONPath, which holds unless it finds null, false, 0 or nothing; or a comparison
+Condition = str | Expr  # a JSONPath, which is true unless it finds null, false, 0 or nothing; or a comparison
 
 
 class ToolBody(msgspec.Struct, frozen=True):
@@ -42,7 +42,7 @@ class RemoteBody(msgspec.Struct, frozen=True):
 
 
 class ServiceBody(msgspec.Struct, frozen=True):
-    """`max_attempts` is how many workers are tried, 0 meaning all of them."""
+    """`max_attempts` is the number of workers to try; 0 means all of them."""
 
     service: str
     input: Any = None
@@ -116,7 +116,7 @@ class WaitEventBody(msgspec.Struct, frozen=True, rename={"any_": "any", "all_": 
 
 
 class PollBody(msgspec.Struct, frozen=True):
-    """A call, of a tool or of a service, that is made again until its answer has what `until` names."""
+    """A call, of a tool or of a service, that is repeated until its answer contains what `until` names."""
 
     until: str
     tool: str | None = None
@@ -226,7 +226,7 @@ class Origin:
         is_stored: bool = False,
     ) -> None:
         self.document, self.source, self.notes, self.is_stored = document, source, notes, is_stored
-        self.given = given  # the data that it was made of, which patches are for
+        self.given = given  # the data that it was made of, to which patches apply
 
     def report(self) -> Report:
         """An empty report on the definition."""

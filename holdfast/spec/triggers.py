@@ -24,12 +24,12 @@ Locking = Literal["require_global", "prefer_global", "node_local"]
 Dedup = Literal["delivery", "body", "none"]
 EndStatus = Literal["completed", "failed", "cancelled", "interrupted"]
 
-PLUGIN: Final = "plugin:"  # ids of schedules that plugins declare begin with it, and no other
+PLUGIN: Final = "plugin:"  # the prefix of the ids of schedules that plugins declare, and of no others
 PRIORITY: Final = 1_000  # the default; of schedules that are due together, the lower number starts first
 
 
 class CronTrigger(msgspec.Struct, frozen=True):
-    """Several expressions are due whenever one of them is."""
+    """With several expressions, the schedule is due whenever one of them matches."""
 
     kind: ClassVar[TriggerKind] = "cron"
     expression: tuple[str, ...]
@@ -50,7 +50,7 @@ class AtTrigger(msgspec.Struct, frozen=True):
 
 
 class WebhookTrigger(msgspec.Struct, frozen=True):
-    """`secret_env` names variables that hold a secret; more than one while a secret is replaced by the next."""
+    """`secret_env` names variables that hold a secret; more than one while a secret is being replaced."""
 
     kind: ClassVar[TriggerKind] = "webhook"
     path: str
@@ -110,7 +110,7 @@ CLOCK_KINDS: Final = frozenset(record.kind for record in get_args(ClockTrigger))
 
 
 class Between(msgspec.Struct, frozen=True, rename={"from_": "from"}):
-    """From a moment up to but not including another one; a date at its end is meant whole."""
+    """From a moment up to but not including another one; a date as its end includes the whole day."""
 
     from_: Moment
     to: Moment

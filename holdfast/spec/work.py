@@ -21,7 +21,7 @@ WRITTEN_OF_A_UNIT: Final = 200  # bytes encoded as JSON for one unit, when value
 
 
 class Work:
-    """What one evaluation may still do. Raises ExpressionTooCostly before it is done, not after."""
+    """The work that one evaluation may still do. Raises ExpressionTooCostly before the work is done, not after."""
 
     __slots__ = ("left", "limit")
 
@@ -81,7 +81,7 @@ def _chars(names: Collection[str]) -> int:
 
 
 def is_same(left: Any, right: Any, work: Work) -> bool:
-    """Are two JSON values equal? Numbers by value, and true is not 1. Costs the values compared up to the first difference."""
+    """Return whether two JSON values are equal: numbers by value, and true is not 1. Spends the values compared up to the first difference."""
     pairs: list[Iterator[tuple[Any, Any]]] = [iter([(left, right)])]
     while pairs:
         pair = next(pairs[-1], None)

@@ -4,7 +4,7 @@
                      ▲                  │
                      └─────to_data──────┘   (what versions are hashed from)
 
-Puts together what the files beside it know. Must not know plans, runs, tools that exist, or the graph
+Combines the modules beside it. Must not know plans, runs, which tools exist, or the graph
 notation.
 
 A definition whose *shape* is wrong (keys, types, kinds, policies) cannot be made; one whose *contents* are
@@ -49,7 +49,7 @@ class WorkflowSpec(Definition, Texts, frozen=True, dict=True):
 
     @classmethod
     def from_data(cls, data: Any, source: str = "", name: str | None = None) -> WorkflowSpec:
-        """Make a definition from plain data, as JSON has it. `name`, if given, replaces the name in the data."""
+        """Make a definition from plain JSON data. `name`, if given, replaces the name in the data."""
         plain = named(plain_from(data, source), name)
         return _built(plain, Report(None, source, data=plain))
 

@@ -1,4 +1,4 @@
-"""Time zones by name, as the `tzdata` package ships them.
+"""Time zones by name, from the `tzdata` package.
 
 The package and not the operating system's files: every node of a cluster has the same rules, whatever image it runs on, and
 they change with `pip install -U tzdata`. Names are compared with the IANA list and not with the file system, which on some

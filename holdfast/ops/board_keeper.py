@@ -1,6 +1,6 @@
-"""Stores the boards of long runs, so that a look at one folds nothing or little, also after a restart.
+"""Stores the boards of long runs, so that reading one folds few rows or none, also after a restart.
 
-    a long run ends, waits, or is looked at ──► its board is folded in small pieces ──► one commit
+    a long run ends, waits, or is read ──►  its board is folded in small pieces ──► one commit
 
 Works while the event loop is idle: runs do not wait for it. A board that was not stored, because the process ended first, is made
 when the database is opened again.
@@ -40,9 +40,9 @@ from holdfast.views.stored_board import (
 
 log = logging.getLogger("holdfast")
 
-NEWEST_RUNS: Final = 1_000  # that are looked at when the database is opened: a few milliseconds
+NEWEST_RUNS: Final = 1_000  # runs that are checked when the database is opened: a few milliseconds
 WAITING_MAX: Final = (
-    100  # runs whose boards are to be stored; the oldest are dropped, and made when they are looked at
+    100  # runs whose boards are to be stored; the oldest are dropped, and their boards are made when they are read
 )
 TURN_SECONDS: Final = 0.001  # between two pieces
 LATE_SECONDS: Final = 0.003  # a turn that comes this much later shows that the loop is busy
@@ -101,7 +101,7 @@ class BoardKeeper(Service):
                 await self._keep(no)
         except HoldfastError as error:  # the store is away, or another process owns it
             log.info("the boards of long runs are not stored now: %s", error)
-            self._waiting.clear()  # they are made when they are looked at
+            self._waiting.clear()  # they are made when they are read
         except Exception:  # a bug here must not affect runs
             log.exception("the board of a long run could not be stored")
 
@@ -128,7 +128,7 @@ class BoardKeeper(Service):
         head = await open_head(self._store, no)
         had, last = 0 if head is None else head.seq, await self._store.last_seq(no)
         if last - had >= max(LONG_ROWS, had // 10):
-            # one of its own: what readers look at may grow between two pieces
+            # a board of its own: those of readers may grow between two pieces
             board = await self._folded(no)
             outputs = {open_output_name(step): text for step, text in await self._outputs(row, board)}
             parts = await self._parts(open_parts_of(board, list(outputs)))

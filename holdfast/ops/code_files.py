@@ -38,7 +38,7 @@ class CodeFiles:
         if is_reloading and settings is not None:
             files.append(settings)
         self._loaded = {file: _hash(file) for file in files}
-        self._found = self._loaded  # as they were at the last look
+        self._found = self._loaded  # as they were at the last scan
 
     @property
     def names(self) -> list[str]:

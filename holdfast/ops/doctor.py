@@ -51,7 +51,7 @@ async def examine(store: StoreFile) -> list[Finding]:
     missing = [] if file else store.missing_parts()
     if not file:
         findings.append(Finding("schema", missing, f"version {store.schema()}", DAMAGED if missing else ""))
-    if not file and not missing:  # otherwise the results of queries mean nothing
+    if not file and not missing:  # otherwise queries may return wrong results
         findings += [_identity(store), _commits(store, acknowledged)]
         findings += [
             _found(name.removeprefix("check_").replace("_", " "), store.check(name))
@@ -72,7 +72,7 @@ def _identity(store: StoreFile) -> Finding:
 
 
 def _commits(store: StoreFile, acknowledged: Acknowledged | None) -> Finding:
-    """Check that no acknowledged commit is missing. A copy may be behind its original, which is said and no problem."""
+    """Check that no acknowledged commit is missing. A copy may be behind its original, which is noted but is not a problem."""
     note = store.behind() or f"up to position {store.feed_end_now()}"
     wrong = "" if store.is_copied() else store.lost(acknowledged)
     hint = (

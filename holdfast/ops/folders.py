@@ -6,8 +6,8 @@
 
 The whole folder is scanned each time, so bursts, renames and lost notifications need no special rules. Files are
 independent: a broken file does not affect the rest, and deleting a file leaves its published workflow. Knows files and
-their states, not what is in a definition or how it is stored. Hidden files and what editors leave are passed over, and a
-folder inside that has a holdfast.toml: that is a project of its own, with tools of its own.
+their states, not what is in a definition or how it is stored. Skips hidden files, files left over from editors, and inner
+folders with a holdfast.toml, which are projects with their own tools.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from holdfast.values import DEFAULT_TENANT
 log = logging.getLogger("holdfast.flows")
 
 SUFFIXES: Final = (".yaml", ".yml", ".json")
-# What `holdfast init` and `holdfast schema` put beside definitions, for editors.
+# Files that `holdfast init` and `holdfast schema` write beside definitions, for editors.
 SCHEMA: Final = ".schema.json"
 
 Publish = Callable[[str, Definition], Awaitable[object]]
@@ -57,7 +57,7 @@ class FolderFile(msgspec.Struct, frozen=True):
 
 
 class Folder:
-    """A folder of definitions; what stands in it, and under which name, is for a subclass to say otherwise."""
+    """A folder of definitions. A subclass may decide which files it has, and their names."""
 
     flag: ClassVar[str] = "--flows"
 

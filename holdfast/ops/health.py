@@ -1,4 +1,4 @@
-"""Whether this engine is ready, and if not, why. Probes the store, and checks the database files periodically."""
+"""Whether this engine is ready, and if not, why. Probes the store and checks the database files periodically."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Memory goes back to the system when large values are done with. For the process of a server; glibc only."""
+"""Returns freed memory of large values to the system. For the process of a server; glibc only."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ M_MMAP_THRESHOLD: Final = -3
 M_ARENA_MAX: Final = -8
 FREE_BYTES_MAX: Final = 4 * 1024 * 1024  # at the end of the heap
 ARENAS_MAX: Final = (
-    2  # each thread would have a heap of its own, with its own free blocks; only one of them runs at a time
+    2  # each thread would have a heap of its own, with its own free blocks, although only one runs at a time
 )
 
 
 def return_freed_memory() -> bool:
-    """Make freed memory go back to the system from now on; says whether this C library can."""
+    """Return freed memory to the system from now on. Return whether this C library can."""
     if sys.platform != "linux":
         return False
     with contextlib.suppress(OSError, AttributeError):  # another C library

@@ -2,7 +2,7 @@
 
     mark the file ──► copy its artefacts ──► copy its tables in portions ──► compare ──► open the server ──► note that it was moved
 
-Each step can be repeated: after a crash the same call goes on where the last one was. Between the first step and the last, neither
+Each step can be repeated: after a crash the same call continues where it stopped. Between the first step and the last, neither
 the file nor the server can be used by an engine, so no run is driven twice. The caller holds the lock of the file.
 """
 
@@ -55,7 +55,7 @@ class _Moving:
         return move
 
     async def fill(self, move: Move) -> bool:
-        """Copy what has not arrived yet. False if the move was over already, but for the last mark in the file."""
+        """Copy what has not arrived yet. Return False if only the last mark in the file is missing."""
         target = self._target
         progress = await target.begin(move.token, self._source.path, self._tables, self._source.heirloom())
         if progress.is_done:
@@ -136,7 +136,7 @@ def _copy(source: Artefacts, target: Artefacts) -> int:
 
 
 async def _folded(store: Store, stored: Stored) -> Any:
-    """The state of a run, or why it has none: a run that is damaged is moved as it is."""
+    """The state of a run, or why it cannot be folded: a damaged run is moved unchanged."""
     try:
         return await load_run(store, stored)
     except Exception as error:  # noqa: BLE001  # damage in a journal can show as any error

@@ -17,7 +17,7 @@ from holdfast.store.batch import Batch
 
 log = logging.getLogger("holdfast.runs")
 
-LINES_MAX: Final = 10  # in one second; the rest of it is counted
+LINES_MAX: Final = 10  # lines in one second; further events are counted
 MESSAGE_CHARS_MAX: Final = 500
 
 

@@ -31,14 +31,14 @@ class ScheduleCommands:
         return await self.put(tenant, schedule_from_text(text, schedule_id))
 
     async def put(self, tenant: str, spec: ScheduleSpec) -> tuple[ScheduleView, bool]:
-        """Create or replace a schedule; gives it, and whether it is new. An edit keeps how far the schedule has come."""
+        """Create or replace a schedule. Return it, and whether it is new. An edit keeps the cursor of the schedule."""
         if self._engine.registry.guard.guarded and (problems := check_signed([spec]) + check_reach([spec])):
             raise InvalidSpec(problems)
         is_new = await self._schedules.put(tenant, spec)
         return await self._queries.schedule(tenant, spec.id), is_new
 
     async def delete(self, tenant: str, schedule_id: str) -> ScheduleView:
-        """Delete a schedule; gives it as it was. Its ledger stays."""
+        """Delete a schedule, and return it. Its ledger stays."""
         view = await self._queries.schedule(tenant, schedule_id)
         is_left_over = view.row.origin == "file" and not self.has_files
         await self._schedules.delete(tenant, schedule_id, origin="file" if is_left_over else "api")
@@ -53,11 +53,11 @@ class ScheduleCommands:
         return await self._queries.schedule(tenant, schedule_id)
 
     async def fire(self, tenant: str, schedule_id: str, payload: Any) -> Fired:
-        """Start a run of a schedule now; raises AtLimit if as many are open as may be."""
+        """Start a run of a schedule now. Raise AtLimit if too many of its runs are open."""
         return await self._schedules.fire(tenant, schedule_id, payload)
 
     async def redeliver(self, tenant: str, schedule_id: str, delivery: str) -> Fired:
-        """Start a run for a delivery once more; raises NotFound, InvalidInputs if its payload was not kept, and AtLimit."""
+        """Start a run for a delivery once more. Raise NotFound, InvalidInputs if its payload was not kept, and AtLimit."""
         return await self._schedules.redeliver(tenant, schedule_id, delivery)
 
     async def backfill(
@@ -70,7 +70,7 @@ class ScheduleCommands:
         max_per_sec: float | None,
         preview: bool,
     ) -> Backfill:
-        """Start the occurrences from one time to another that have no run; raises InvalidInputs if they name no times."""
+        """Start the occurrences between two times that have no run. Raise InvalidInputs if a time cannot be read."""
         view = await self._queries.schedule(tenant, schedule_id)
         first, last = (
             _instant(since, view.timezone, "from"),

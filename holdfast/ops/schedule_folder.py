@@ -38,14 +38,14 @@ from holdfast.values import DEFAULT_TENANT
 log = logging.getLogger("holdfast.schedules")
 
 PAGE: Final = 1_000
-WARNINGS_MAX: Final = 20  # logged of one set
+WARNINGS_MAX: Final = 20  # names of schedules logged for one set
 
 
 class Registry(Protocol):
     """Where schedules are kept."""
 
     async def origins(self, tenant: str) -> Mapping[str, str]:
-        """What made each schedule of a tenant, by id: `file`, `api`, `plugin` or `code`."""
+        """The origin of each schedule of a tenant, by id: `file`, `api`, `plugin` or `code`."""
 
     async def swap(self, tenant: str, declared: Sequence[Declared]) -> Plan:
         """Store these, and only these, as the schedules of files, in one commit."""
@@ -101,7 +101,7 @@ class ScheduleFolder:
         self._seen: object = None  # everything that the last set depended on
         self._sources: dict[str, Skill | None] = {}  # each file by its path, and the skill that it belongs to
         self.problem = ""  # what is wrong with the folder as a whole
-        self.plan = Plan()  # the changes of the last set that was put into use
+        self.plan = Plan()  # the changes that the last accepted set made
         self._first = ""  # the schedule that fires first
         self.problems: tuple[Problem, ...] = ()  # why the schedules in use differ from the files
 
@@ -250,7 +250,7 @@ _MADE_BY = {"api": "the API", "plugin": "a plugin", "code": "a program"}
 
 
 def _unknown(specs: Sequence[ScheduleSpec], published: Sequence[str]) -> list[Problem]:
-    """Warnings about workflows that are not published, each once: until they are, fires fail, or there are none."""
+    """Warnings about workflows that are not published, each once: until they are, fires fail, or do not happen."""
     known = set(published)
     first = {spec.workflow: spec for spec in reversed(specs) if spec.workflow not in known}
     watched = [

@@ -32,7 +32,7 @@ SKILL: Final = "SKILL.md"
 
 
 class Skill(NamedTuple):
-    """What one SKILL.md leads to: its workflows and its schedule files, or why it cannot be used."""
+    """The workflows and schedule files of one SKILL.md, or why it cannot be used."""
 
     file: str
     name: str = ""

@@ -2,8 +2,8 @@
 
     caller's span ──► run ──► attempt ──► (traceparent) ──► the spans of a worker
 
-Ids are hashes of what they are for, so that a run which outlives its process stays one trace and nothing has to be
-remembered: a span is only ever made from committed rows, and made again it is the same one. Where OpenTelemetry is not
+Ids are hashes of what they identify, so a run that outlives its process stays one trace and nothing has to be
+remembered. Spans are made from committed rows only; a span that is made twice is the same span. Where OpenTelemetry is not
 installed, or no exporter is configured, a run's traceparent is passed on to workers as it came.
 """
 

@@ -32,7 +32,7 @@ RETIRED_ROWS_MAX: Final = (
 )
 KEYS_FORGOTTEN_MAX: Final = 500  # by one commit
 LEDGER_FORGOTTEN_MAX: Final = 500  # by one commit
-PULSE_MINUTES_MAX: Final = 30 * 24 * 60  # before this, minutes were added up long ago
+PULSE_MINUTES_MAX: Final = 30 * 24 * 60  # earlier minutes were added up long ago
 DAY_MS: Final = 86_400_000
 FOLDED_MAX: Final = 200  # the newest runs, which are folded to check that their rows are right
 DISK_BYTES_MIN: Final = 256 * 1024 * 1024

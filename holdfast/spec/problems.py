@@ -179,7 +179,7 @@ class Fields:
         """Report an unknown key, and return the key that was meant."""
         word = self.meant_key(key, near)
         guess = f"did you mean {word}?" if word else ""
-        if not nearest(key, near):  # the place where the key belongs is more certain than its meaning in another system
+        if not nearest(key, near):  # its place is more certain than its meaning in another system
             guess = (hint_of(key) if hint_of else "") or guess
         hint = guess or f"known keys are {', '.join(sorted(near))}"
         patch = elsewhere(key) if elsewhere and word is None else NO_PATCH

@@ -21,7 +21,7 @@ from holdfast.spec.expr import ExprError, Member, Ref, Text, parse_template
 Root = OneOf["params", "shared", "input"]
 
 ROOTS: Final[tuple[Root, ...]] = ("params", "shared", "input")
-REFERENCE_CHARS_MAX: Final = 1024  # longer ones are made by programs, and would be repeated in every message about them
+REFERENCE_CHARS_MAX: Final = 1024  # longer ones are made by programs, and every message repeats them
 
 
 class Reference(msgspec.Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""What the author of a tool says about its effects. Read by plans and by interfaces; changes nothing about a call."""
+"""What the author of a tool declares about its effects. Plans and interfaces read it; calls are not affected."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import msgspec
 
 
 class Annotations(msgspec.Struct, frozen=True):
-    """`destructive`: it deletes or overwrites what cannot be brought back, or acts outside where it cannot be undone.
-    `read_only`: it changes nothing. `idempotent`: a second call with the same arguments changes nothing more. None: not said."""
+    """`destructive`: it deletes or overwrites data for good, or has an outside effect that cannot be undone.
+    `read_only`: it changes nothing. `idempotent`: a second call with the same arguments changes nothing more. None: not declared."""
 
     destructive: bool | None = None
     read_only: bool | None = None

@@ -93,7 +93,7 @@ def requester(guard: Guard) -> Callable[..., Any]:
 
 
 async def get(guard: Guard, url: str, timeout_secs: float) -> tuple[bytes, str]:
-    """Fetch what should be JSON, whatever its content type: the body, and how to name the place in errors. Raise ToolError if that
+    """Fetch JSON, whatever its content type. Return the body, and how to name the place in errors. Raise ToolError if the request
     fails."""
     request = _Request(
         "GET", url, {"Accept": "application/json"}, [], None, timeout_secs, limits.now.http_answer_bytes_max

@@ -19,8 +19,8 @@ from holdfast import limits
 from holdfast.tools.failures import ToolError
 from holdfast.tools.guard import Guard
 
-ENVELOPE_BYTES: Final = 64 * 1024  # of an answer, around its value
-HEAD_BYTES_MAX: Final = 64 * 1024  # of an answer, its chunks' marks included
+ENVELOPE_BYTES: Final = 64 * 1024  # of a response, around its value
+HEAD_BYTES_MAX: Final = 64 * 1024  # of a response, chunk sizes included
 KEPT_MAX: Final = 100  # idle connections to one address
 QUICK_ACK: Final = getattr(socket, "TCP_QUICKACK", None)  # Linux
 

@@ -1,5 +1,5 @@
-"""What tools print in this process: the standard streams of Holdfast's own commands pass it on without secrets, and tell it to the
-engines, which keep the lines of attempts.
+"""What tools print in this process. The standard streams of Holdfast's own commands redact it, and pass it to the
+engines, which keep the lines of each attempt.
 
     print ──► Stream ──┬──► the stream of the command, redacted
                        └──► listeners: whose attempt is it?
@@ -59,7 +59,7 @@ class Stream:
 
 
 def install(secrets: Secrets) -> None:
-    """Hear what tools print to the standard streams of this process, and remove secrets from it."""
+    """Pass on what tools print to the standard streams of this process, without secrets."""
     for name in ("stdout", "stderr"):
         if (stream := getattr(sys, name)) is not None and not isinstance(stream, Stream):
             setattr(sys, name, Stream(stream, name, secrets))
@@ -68,7 +68,7 @@ def install(secrets: Secrets) -> None:
 def show(stream: str, line: str) -> None:
     """Print a line that was heard before, from another process."""
     found = getattr(sys, stream)
-    with contextlib.suppress(OSError, ValueError):  # nobody may read it any more
+    with contextlib.suppress(OSError, ValueError):  # its reader may be gone
         if isinstance(found, Stream):
             found.pass_on(f"{line}\n")
             found.flush()
@@ -81,7 +81,7 @@ def _is_logging() -> bool:
 
 
 class Lines:
-    """Text that comes in pieces, by line. A line that grows too long is cut."""
+    """Splits text that arrives in pieces into lines. A line that grows too long is cut."""
 
     CHARS_MAX = 10_000
 
@@ -97,6 +97,6 @@ class Lines:
         return [line.removesuffix("\r") for line in lines if line]
 
     def rest(self) -> list[str]:
-        """What stands after the last end of a line."""
+        """The text after the last end of a line."""
         rest, self._begun = self._begun, ""
         return [rest] if rest else []

@@ -134,7 +134,7 @@ class Processes:
                 if not no_thread_now(error):
                     raise
             except BlockingIOError:
-                pass  # how a fork says so
+                pass  # the error of a fork at the limit
             await asyncio.sleep(AGAIN_SECONDS_MAX)
 
     def _give_back(self, process: Process, *, usable: bool) -> None:
@@ -267,7 +267,7 @@ class Process(asyncio.Protocol):
             self._loop.remove_reader(output.fd)
 
     def _hear_rest(self) -> None:
-        """The call is over: what it wrote is in the pipe by now."""
+        """The call has ended: what it wrote is in the pipe by now."""
         for output in self._outputs:
             for line in output.all_lines():
                 self._keep(output, line)

@@ -29,7 +29,7 @@ def resolved(reference: str, what: str) -> tuple[ModuleType, list[Any] | None]:
 
 
 def why(error: BaseException) -> str:
-    """What went wrong, and at which line of the user's own."""
+    """Describe an error, with the line of the user's code."""
     if isinstance(error, SyntaxError):
         return f"{type(error).__name__}: {error.msg} ({error.filename}:{error.lineno})"
     frames = [at for at in traceback.extract_tb(error.__traceback__) if not at.filename.startswith("<frozen")]

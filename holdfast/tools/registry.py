@@ -184,7 +184,7 @@ class Registry:
         return made
 
     def annotations_of(self, target: str) -> Annotations | None:
-        """What a tool says about its effects; None if no such tool is known."""
+        """The declared effects of a tool; None if no such tool is known."""
         found = self._all.get(target) or self.remote(target)
         if found is None or not found.is_remote or self._remote is None or "/" not in target:
             return None if found is None else found.annotations
@@ -192,7 +192,7 @@ class Registry:
         return found.annotations if marks_of is None else Annotations(*marks_of(*target.split("/", 1)))
 
     async def learn(self, server: str) -> None:
-        """Ask a server what its tools say about their effects, if it is not known yet and the server can be reached."""
+        """Ask a server for the declared effects of its tools, if they are not known yet and the server can be reached."""
         learn = getattr(self._remote, "learn", None)
         if learn is not None:
             await learn(server)
@@ -235,7 +235,7 @@ class Registry:
 
 
 async def _in_our_words(asking: Awaitable[Any]) -> Any:
-    """What a caller of remote tools answers; its errors have a kind, like those of tools."""
+    """Convert the errors of a caller of remote tools to errors with a kind, like those of tools."""
     try:
         return await asking
     except Exception as error:

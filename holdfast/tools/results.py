@@ -1,4 +1,4 @@
-"""Results of tools as JSON text: what has no JSON form is refused, with its type and place.
+"""Results of tools as JSON text: values without a JSON form are refused, with their type and place.
 
 A result of a few megabytes takes seconds to examine and encode, so a large one is written in pieces: many short calls of C code,
 between which other threads get their turns. Knows msgspec's types, and pydantic's without importing pydantic. Must not know
@@ -27,8 +27,8 @@ MEMBERS_OF_A_PIECE: Final = 1_000
 
 
 class Unread:
-    """A large result that a tool has as bytes. `read` is a function of a module that makes its JSON text of them; it may be called
-    in another process. It raises NotJson if there is none."""
+    """A large result in bytes. `read` is a module-level function that turns them into JSON text, possibly
+    in another process. It raises NotJson if that is impossible."""
 
     __slots__ = ("content", "read")
 

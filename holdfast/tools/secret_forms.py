@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import quote, quote_plus
 
 LINE_CHARS_MIN: Final = 16  # a line of a multi-line secret that is this long is redacted by itself
-PLAIN_IN_ADDRESSES: Final = "/?:@!$'()*,;~"  # what clients leave as it is in a path or query
+PLAIN_IN_ADDRESSES: Final = "/?:@!$'()*,;~"  # characters that clients do not escape in a path or query
 
 
 def forms_of(value: str) -> set[str]:
@@ -59,7 +59,7 @@ def _each(value: str, *patterns: str) -> set[str]:
 
 
 def _in_utf16(value: str) -> set[str]:
-    """As Windows programs and PowerShell write it, in hexadecimal and base64."""
+    """In UTF-16, in hexadecimal and base64, as Windows programs and PowerShell write it."""
     found = set[str]()
     for name in ("utf-16-le", "utf-16-be"):
         raw = value.encode(name, "replace")
@@ -68,7 +68,7 @@ def _in_utf16(value: str) -> set[str]:
 
 
 def _escaped(value: str, raw: bytes) -> set[str]:
-    """As it is, and escaped as in JSON, Python or a shell. An error that quotes JSON escapes it a second time."""
+    """Unchanged, and escaped as in JSON, Python or a shell. An error that quotes JSON escapes it a second time."""
     in_json = json.dumps(value, ensure_ascii=False)[1:-1]
     return {
         value,

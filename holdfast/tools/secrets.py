@@ -22,8 +22,8 @@ from holdfast.values import DEFAULT_TENANT
 
 REDACTED: Final = "***"
 REDACTED_CHARS_MIN: Final = 6  # redacting a shorter value would break ordinary words
-REMEMBERED_MAX: Final = 1_000  # values; beyond it the oldest is dropped, which was rotated long ago
-# the search holds the interpreter; other threads get their turn in between
+REMEMBERED_MAX: Final = 1_000  # values; beyond that the oldest is dropped, because it was rotated long ago
+# characters searched at once: a search holds the interpreter, and other threads run in between
 SEARCHED_AT_ONCE_BYTES: Final = 1024 * 1024
 FORM_BYTES_MAX: Final = 24  # for a character of a value: "%25F0%259F%2598%2580" is 20
 OURS: Final = "HOLDFAST_"

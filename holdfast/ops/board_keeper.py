@@ -41,9 +41,7 @@ from holdfast.views.stored_board import (
 log = logging.getLogger("holdfast")
 
 NEWEST_RUNS: Final = 1_000  # runs that are checked when the database is opened: a few milliseconds
-WAITING_MAX: Final = (
-    100  # runs whose boards are to be stored; the oldest are dropped, and their boards are made when they are read
-)
+WAITING_MAX: Final = 100  # runs whose boards are to be stored; the oldest are dropped, and their boards are made when they are read
 TURN_SECONDS: Final = 0.001  # between two pieces
 LATE_SECONDS: Final = 0.003  # a turn that comes this much later shows that the loop is busy
 BUSY_SECONDS: Final = 0.05  # the pause then

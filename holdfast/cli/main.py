@@ -86,10 +86,20 @@ def _carried_out(command: Command, given: Given) -> int:
 
     module, _, function = command.calls.partition(":")
     try:
-        code: int = getattr(import_module(module), function)(given)
+        carry_out = getattr(import_module(module), function)
+        _raise_interrupts()
+        code: int = carry_out(given)
     except HoldfastError as error:
         return _refused(error, as_json=given.has("--json"))
     return code
+
+
+def _raise_interrupts() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt from now on; until here it ended the process (see entry.py)."""
+    import signal
+
+    if signal.getsignal(signal.SIGINT) is signal.SIG_DFL:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _refused(error: HoldfastError, *, as_json: bool) -> int:

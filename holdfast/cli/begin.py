@@ -13,6 +13,7 @@ from holdfast.cli.server_source import ServerSource
 from holdfast.cli.source import opened
 from holdfast.cli.streams import say
 from holdfast.config import Settings
+from holdfast.deliveries.destinations import destination
 from holdfast.errors import NotFound
 from holdfast.runtime.engine import Engine
 from holdfast.runtime.resident_run import ResidentRun
@@ -45,6 +46,7 @@ class Start(NamedTuple):
     name: str | None = None
     labels: Mapping[str, str] = {}
     request_id: str | None = None
+    final_callback: Mapping[str, str] | None = None  # {url, secret_env?}
     may_create: bool = True
 
     async def before(self, engine: Engine, *, every: bool) -> Steps:
@@ -58,6 +60,8 @@ class Start(NamedTuple):
         """The start, durable; or the run that the same request started before. Without `drive` nothing of it is executed."""
         spec, number = (self.spec, None) if self.name is None else await engine.starts.published(self.name)
         order = StartRun(definition=spec, inputs=self.inputs, labels=self.labels, number=number, drive=drive)
+        if self.final_callback is not None:
+            order.final_callbacks = [destination(self.final_callback)]
         if self.request_id is not None:
             order.request_id = self.request_id
             order.workflow = self.name or engine.plans.content_of(spec)
@@ -66,7 +70,11 @@ class Start(NamedTuple):
     async def begin_at(self, server: ServerSource) -> str:
         what = self.name or self.spec.to_data()
         started = await server.client.start(
-            what, self.inputs, labels=self.labels or None, request_id=self.request_id
+            what,
+            self.inputs,
+            labels=self.labels or None,
+            request_id=self.request_id,
+            final_callback=self.final_callback,
         )
         return started.run_id
 
@@ -111,10 +119,23 @@ def start_of(given: Given, settings: Settings) -> Start:
         name, spec = None, read_spec(Path(word), settings)
     else:
         name, spec = word, _published(settings, word)
-    inputs = read_inputs(spec, given.text("--inputs"), given.texts("--input"))
     return Start(
-        spec, inputs, name, dict(pairs_of("--label", given.texts("--label"))), given.text("--request-id")
+        spec,
+        read_inputs(spec, given.text("--inputs"), given.texts("--input")),
+        name,
+        dict(pairs_of("--label", given.texts("--label"))),
+        given.text("--request-id"),
+        _final_callback(given),
     )
+
+
+def _final_callback(given: Given) -> dict[str, str] | None:
+    url, secret = given.text("--final-callback"), given.text("--final-callback-secret")
+    if url is None:
+        if secret is not None:
+            raise Usage("--final-callback-secret signs a final callback; give its URL with --final-callback")
+        return None
+    return {"url": url} if secret is None else {"url": url, "secret_env": secret}
 
 
 def _is_file(word: str) -> bool:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.cli.conftest import Cli
 from tests.cli.test_run import SUM, run_id_in
+from tests.runtime.receiver import receiving, standard_signature
 
 
 def published(cli: Cli) -> None:
@@ -96,3 +97,33 @@ def test_a_label_without_a_value_is_refused(cli: Cli) -> None:
     done = cli.run("start", cli.flow(SUM), "--label", "team")
     assert done.returncode == 2
     assert "--label takes name=value" in done.stderr
+
+
+@pytest.mark.parametrize("with_server", [False, True], ids=["file", "server"])
+def test_a_start_names_a_final_callback_and_the_secret_that_signs_it(cli: Cli, *, with_server: bool) -> None:
+    key = {"HOLDFAST_SECRET_ORDERS": "correct-horse"}
+    if with_server:
+        cli.up("--tools", "tools", **key)
+    with receiving() as receiver:
+        words = ("--final-callback", receiver.url, "--final-callback-secret", "ORDERS")
+        flow = cli.flow(SUM, inputs="{a: {type: integer}}")
+        done = cli.run("start", flow, "-i", "a=2", "--tools", "tools", *words, **key)
+        assert done.returncode == 0, done.stderr
+        one = receiver.first()
+    assert one.body["status"] == "completed"
+    assert one.headers["webhook-signature"] == standard_signature(b"correct-horse", one)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--final-callback", "ftp://x"], "is not a valid URL for a final callback"),
+        (["--final-callback-secret", "ORDERS"], "give its URL with --final-callback"),
+        (["--final-callback", "http://127.0.0.1:9/", "--final-callback-secret", "MISSING"], "MISSING"),
+    ],
+)
+def test_a_final_callback_that_cannot_be_used_starts_nothing(cli: Cli, words: list[str], said: str) -> None:
+    published(cli)
+    done = cli.run("start", "flow", "--tools", "tools", "-i", "a=2", *words)
+    assert done.returncode == 2 and said in done.stderr
+    assert cli.json("runs", "list")["items"] == []

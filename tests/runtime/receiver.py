@@ -35,6 +35,7 @@ class Receiver:
         self.statuses: list[int] = []  # of the next answers; 204 when there are no more
         self.headers: dict[str, str] = {}
         self.answer = b""
+        self._heard = threading.Event()
         self._server: ThreadingHTTPServer | None = None
         self._port = free_port()  # its own also while it is away
         self.up()
@@ -47,6 +48,11 @@ class Receiver:
     def ids(self) -> list[str]:
         return [one.id for one in self.received]
 
+    def first(self) -> Received:
+        """The first request, once it has come."""
+        assert self._heard.wait(60), "no request came"
+        return self.received[0]
+
     def up(self) -> None:
         receiver = self
 
@@ -55,6 +61,7 @@ class Receiver:
                 raw = self.rfile.read(int(self.headers["content-length"]))
                 headers = {name.lower(): value for name, value in self.headers.items()}
                 receiver.received.append(Received(self.path, headers, raw))
+                receiver._heard.set()
                 self.send_response(receiver.statuses.pop(0) if receiver.statuses else 204)
                 for name, value in receiver.headers.items():
                     self.send_header(name, value)

@@ -93,6 +93,7 @@ With --request-id the same command can be repeated safely: it starts one run, ho
         "holdfast start hello -i name=Ada",
         "holdfast start hello --detach --label team=x",
         "holdfast start hello.yaml --request-id order-7",
+        "holdfast start hello --final-callback https://shop.example/ended --final-callback-secret ORDERS_KEY",
     ),
     (Argument("NAME|FILE", "The name of a published workflow, or a workflow file.", files="yaml"),),
     (
@@ -100,6 +101,8 @@ With --request-id the same command can be repeated safely: it starts one run, ho
         Flag("--detach", "Print the id of the run and return at once."),
         Flag("--label", "A label of the run. May be repeated.", "NAME=VALUE", many=True),
         Flag("--request-id", "The id of this request: repeating it returns the same run.", "ID"),
+        Flag("--final-callback", "A URL that is called when the run ends.", "URL"),
+        Flag("--final-callback-secret", "The secret that signs the final callback.", "NAME"),
         TOOLS,
         NETWORKS,
         ROOTS,

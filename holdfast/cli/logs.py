@@ -54,6 +54,8 @@ class ToStderr(logging.StreamHandler[TextIO]):
 class AsText(logging.Formatter):
     """Only the message; for a log line of a tool, also its step. The command shows one run, and has printed its id."""
 
+    has_tracebacks = True
+
     def format(self, record: logging.LogRecord) -> str:
         said = getattr(record, "said", None)
         if said is None:
@@ -65,9 +67,18 @@ class AsText(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802  # the name that logging calls
         """The message alone; an exception is printed on the lines below it."""
         text = super().formatMessage(record)
+        if record.name == TRACEBACKS and not self.has_tracebacks:
+            return _what_was_raised(text).translate(CONTROLS)
         if record.name == TRACEBACKS:
             return "\n    ".join(line.translate(CONTROLS) for line in text.split("\n"))
         return text.translate(CONTROLS)
+
+
+def _what_was_raised(text: str) -> str:
+    """A traceback as one line: the attempt, the type of the exception and its message."""
+    head, *lines = text.split("\n")
+    frames = [number for number, line in enumerate(lines) if line.startswith("  ")]
+    return f"{head} {lines[frames[-1] + 1]}" if frames and frames[-1] + 1 < len(lines) else head
 
 
 class AsJson(logging.Formatter):
@@ -113,6 +124,13 @@ def begin(form: str) -> None:
     logging.getLogger("holdfast.tool").setLevel(logging.INFO)  # log lines of tools are for the user
     if form == "json":
         speak_through(logging.getLogger("holdfast.cli").info)
+
+
+def shorten_tracebacks() -> None:
+    """Say in one line what a tool raised; its traceback stays in the database."""
+    for handler in logging.getLogger().handlers:
+        if isinstance(handler.formatter, AsText):
+            handler.formatter.has_tracebacks = False
 
 
 def redact_with(secrets: Secrets) -> None:

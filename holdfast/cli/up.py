@@ -52,6 +52,8 @@ def command(given: Given) -> int:
     reserve_stdout()
     settings = settings_of(given)
     logs.set_levels(given.text("--log-level"), quiet=given.has("--quiet"))
+    if given.has("--demo"):
+        logs.shorten_tracebacks()
     path_of(settings)
     # Python takes cached bytecode for current if size and second of the source agree: two changes in one second would be one.
     sys.dont_write_bytecode |= given.has("--reload")
@@ -103,6 +105,8 @@ async def _up(settings: Settings, registry: Registry, given: Given, kept: socket
         run_log = RunLog(engine.door)
         if not _introduced(server, settings, given, is_again=kept is not None):
             return UNWRITTEN
+        if given.has("--demo"):  # their first lines belong below the introduction
+            await _start_first_runs(server, settings)
         if reloads and await _is_to_reload(server, stop):
             global _handed_on  # noqa: PLW0603  # a process has one port
             _handed_on = server.listener.dup()
@@ -168,14 +172,19 @@ async def _beside(server: Serving, settings: Settings, given: Given) -> AsyncIte
     if not given.has("--demo"):
         yield
         return
-    from holdfast.cli.demo import demo_worker, start_first_runs
+    from holdfast.cli.demo import demo_worker
 
     async with demo_worker(server.address, settings.key, server.socket):
-        published = {
-            file.name for folder in server.services.folders.values() for file in folder.files if file.name
-        }
-        await start_first_runs(server.address, settings.key, published, server.socket)
         yield
+
+
+async def _start_first_runs(server: Serving, settings: Settings) -> None:
+    from holdfast.cli.demo import start_first_runs
+
+    published = {
+        file.name for folder in server.services.folders.values() for file in folder.files if file.name
+    }
+    await start_first_runs(server.address, settings.key, published, server.socket)
 
 
 # ---------------------------------------------------------------------------------------------------- what is said
@@ -235,10 +244,18 @@ def _banner(
         *(f"  {name:<10}{_of_folder(folder)}" for name, folder in folders.items()),
         *([f"  plugins   {_of_plugins(plugins)}"] if plugins.plugins or plugins.refused else []),
         *(_of_schedules(schedules) if (schedules := server.services.schedule_folder) else []),
-        *(["  worker    transform, sum and route, for the examples"] if is_demo else []),
+        *(_of_demo(server, settings) if is_demo else []),
         "try next:",
         *(f"  {line}" for line in _to_try(server, settings, folders.values())),
         f"API documentation: {server.address}/docs; Ctrl-C stops the server without losing anything",
+    ]
+
+
+def _of_demo(server: Serving, settings: Settings) -> list[str]:
+    trace = f"{_called()} runs show RUN --trace {_at(server, settings)}"
+    return [
+        "  worker    transform, sum and route, for the examples",
+        f"  failures  some runs of the examples fail on purpose; for a traceback: {trace}",
     ]
 
 
@@ -263,11 +280,16 @@ def _of_plugins(plugins: Loaded) -> str:
     return one_line(f"{', '.join(started) or 'none'}{broken}")
 
 
-def _to_try(server: Serving, settings: Settings, folders: Iterable[Folder]) -> list[str]:
-    """Commands that work when they are pasted. A guarded server is reached through its file, which needs no key; curl needs one."""
-    at = f"--server {server.address}"
+def _at(server: Serving, settings: Settings) -> str:
+    """How commands reach this server. A guarded one is reached through its file, which needs no key."""
     if server.mode == "guarded" and server.socket is not None:
-        at = f"--db {shlex.quote(os.path.abspath(path_of(settings)))}"
+        return f"--db {shlex.quote(os.path.abspath(path_of(settings)))}"
+    return f"--server {server.address}"
+
+
+def _to_try(server: Serving, settings: Settings, folders: Iterable[Folder]) -> list[str]:
+    """Commands that work when they are pasted; on a guarded server, curl needs a key."""
+    at = _at(server, settings)
     files = [file for folder in folders for file in folder.files]
     names = [file.name for file in files if file.status == "published" and file.name]
     bearer = ' -H "authorization: Bearer $HOLDFAST_API_KEY"' if server.mode == "guarded" else ""

@@ -438,3 +438,13 @@ def test_the_log_of_a_server_has_few_tracebacks_of_many_failures(cli: Cli) -> No
     assert cli.run("run", cli.flow(loop, inputs="{xs: {}}"), "-i", f"xs=[{numbers}]").returncode == 0
     _, said = server.stop()
     assert 10 <= said.count("Traceback") < 200 and "more attempts failed in this second" in said
+
+
+def test_the_log_of_the_demo_says_in_one_line_what_a_tool_raised(cli: Cli) -> None:
+    tools = "from holdfast import tool\n\n@tool\ndef trip(a, b):\n    'Raises.'\n    raise LookupError('no door')\n"
+    cli.write("trips.py", tools)
+    server = cli.up("--demo", "--tools", "trips")
+    flow = cli.flow("- {id: s, tool: trip, args: {a: 1, b: 2}}")
+    assert cli.run("run", flow).returncode == 1
+    _, said = server.stop()
+    assert "attempt 1 of step s raised: LookupError: no door\n" in said and "Traceback" not in said

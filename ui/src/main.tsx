@@ -9,7 +9,7 @@ import { place, startRouter } from "./lib/router.ts";
 import { startTheme } from "./lib/theme.ts";
 import { startClock } from "./lib/time.ts";
 import { Button, LinkButton } from "./parts/basic.tsx";
-import { Frame, loadMe } from "./screens/frame.tsx";
+import { Frame, KEYS, loadMe } from "./screens/frame.tsx";
 import { Overview } from "./screens/overview.tsx";
 import { Runs } from "./screens/runs.tsx";
 import { lazy } from "./lib/lazy.tsx";
@@ -62,7 +62,7 @@ const Page = (): JSX.Element => {
 
 startTheme();
 startRouter();
-startKeys();
+startKeys("Everywhere", KEYS);
 startClock();
 void loadMe().finally(startLive);
 render(<Page />, document.getElementById("page")!);

@@ -1,10 +1,10 @@
 // Keys of the keyboard: screens say what a key does, the newest screen first. Knows no screen.
 import { signal } from "@preact/signals";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 export type Binding = { keys: string; does: string; act: (event: KeyboardEvent) => void; always?: boolean };
 
-type Layer = { title: string; bindings: () => Binding[]; isModal: boolean };
+type Layer = { title: string; bindings: Binding[]; isModal: boolean };
 const layers: Layer[] = [];
 
 // Shown while a sequence such as `g r` is half typed.
@@ -33,7 +33,7 @@ const onKey = (event: KeyboardEvent): void => {
   clearTimeout(forget);
   halfTyped.value = "";
   for (const layer of [...layers].reverse()) {
-    for (const binding of layer.bindings()) {
+    for (const binding of layer.bindings) {
       if (typing && !binding.always) continue;
       // Enter and Space belong to the control that has the focus.
       if (isOnControl && onControl && !binding.always) continue;
@@ -51,18 +51,23 @@ const onKey = (event: KeyboardEvent): void => {
   }
 };
 
-export const startKeys = (): void => { addEventListener("keydown", onKey); };
+// `bindings` hold on every screen, beneath what the screens say.
+export const startKeys = (title: string, bindings: Binding[]): void => {
+  layers.unshift({ title, bindings, isModal: false });
+  addEventListener("keydown", onKey);
+};
 
-// What the keys do while a component is shown. A modal layer hides those beneath it.
+// What the keys do while a component is shown. A modal layer hides those beneath it. A layer comes and goes in the same step as
+// what it belongs to: an effect that runs after the next paint would give a key typed in between to a dialog that is closed.
 export const useKeys = (title: string, bindings: Binding[], isModal = false): void => {
-  const current = useRef(bindings);
-  current.current = bindings;
-  useEffect(() => {
-    const layer: Layer = { title, bindings: () => current.current, isModal };
+  const layer = useRef<Layer>({ title, bindings, isModal }).current;
+  layer.title = title;
+  layer.bindings = bindings;
+  useLayoutEffect(() => {
     layers.push(layer);
     return () => { layers.splice(layers.indexOf(layer), 1); };
-  }, [title, isModal]);
+  }, []);
 };
 
 export const allKeys = (): { title: string; bindings: Binding[] }[] =>
-  layers.filter((layer) => !layer.isModal).map((layer) => ({ title: layer.title, bindings: layer.bindings() })).filter((one) => one.bindings.length > 0);
+  layers.filter((layer) => !layer.isModal).map((layer) => ({ title: layer.title, bindings: layer.bindings })).filter((one) => one.bindings.length > 0);

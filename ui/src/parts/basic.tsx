@@ -1,7 +1,7 @@
 // The small parts that all screens are made of.
 import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useId, useRef, useState } from "preact/hooks";
+import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../api/client.ts";
 import type { Loaded } from "../api/live.ts";
 import { SHAPES } from "../draw/svg.ts";
@@ -122,11 +122,11 @@ export const CopyAs = ({ commands, testid = "copy" }: { commands: Commands; test
 export const Dialog = ({ title, onClose, children, testid, wide }: { title: string; onClose: () => void; children: ComponentChildren; testid: string; wide?: boolean }): JSX.Element => {
   const ref = useRef<HTMLDialogElement>(null), id = useId();
   useKeys(title, [{ keys: "Escape", does: "close", act: onClose, always: true }], true);
-  useEffect(() => {
-    const before = document.activeElement as HTMLElement | null;
-    ref.current?.showModal();
-    ref.current?.querySelector<HTMLElement>("input:not([type=checkbox]):not([hidden]), select, textarea, .button.main:not(:disabled)")?.focus();
-    return () => before?.isConnected && before.focus();
+  useLayoutEffect(() => {
+    const dialog = ref.current!;
+    dialog.showModal();
+    dialog.querySelector<HTMLElement>("input:not([type=checkbox]):not([hidden]), select, textarea, .button.main:not(:disabled)")?.focus();
+    return () => dialog.close(); // gives the focus back to where it was
   }, []);
   return (
     <dialog ref={ref} class={wide ? "dialog wide" : "dialog"} aria-labelledby={id} data-testid={testid} onCancel={(event) => { event.preventDefault(); onClose(); }}
@@ -140,7 +140,7 @@ export type Choice = { name: string; act: () => void; testid: string; keys?: str
 export const Menu = ({ label, choices, testid, children, open, onOpen }: { label: string; choices: Choice[]; testid: string; children: ComponentChildren; open?: boolean; onOpen?: (open: boolean) => void }): JSX.Element => {
   const [isOwn, setOwn] = useState(false), isOpen = open ?? isOwn, set = onOpen ?? setOwn;
   const ref = useRef<HTMLDivElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!isOpen) return;
     ref.current?.querySelector<HTMLElement>("[role=menuitem]")?.focus();
     const away = (event: Event): void => { if (!ref.current?.contains(event.target as Node)) set(false); };

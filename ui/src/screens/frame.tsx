@@ -1,11 +1,12 @@
 // What surrounds every screen: header, navigation, the key form, the finder, the list of keys.
 import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 import { e, forgetKey, get, hasKey, isAway, keyed, me, needsKey, setKey } from "../api/client.ts";
 import { live, startLive, useLoaded } from "../api/live.ts";
 import type { Me, Page, RunLine, WaitingPage, WorkflowLine } from "../api/types.ts";
 import { allKeys, halfTyped, useKeys } from "../lib/keys.ts";
+import type { Binding } from "../lib/keys.ts";
 import { go, place } from "../lib/router.ts";
 import { shortId } from "../lib/text.ts";
 import { grouped, offset, setServerTime, span } from "../lib/time.ts";
@@ -21,6 +22,16 @@ const SCREENS = [
 // What the finder begins with.
 const finding = signal<"" | "all" | "actions">(""), helping = signal(false);
 
+// What the keys do everywhere.
+export const KEYS: Binding[] = [
+  { keys: "Ctrl-k", does: "find a run, workflow or action", act: () => { finding.value = "all"; }, always: true }, { keys: "/", does: "find", act: () => { finding.value = "all"; } },
+  { keys: ".", does: "list the actions", act: () => { finding.value = "actions"; } },
+  ...SCREENS.map((one) => ({ keys: `g ${one.key}`, does: `go to ${one.name}`, act: () => go(one.to) })),
+  { keys: "g ,", does: "go to Settings", act: () => go("/ui/settings") },
+  { keys: "?", does: "show the keys", act: () => { helping.value = true; } },
+  { keys: "t", does: "light or dark", act: () => setTheme(isDark() ? "light" : "dark") },
+];
+
 export const loadMe = async (): Promise<void> => {
   try { const found = await get<Me>("/me"); me.value = found; setServerTime(found.time); needsKey.value = ""; } catch { /* an older server, or no key yet: the form asks */ }
 };
@@ -28,14 +39,6 @@ export const loadMe = async (): Promise<void> => {
 export const Frame = ({ children }: { children: ComponentChildren }): JSX.Element => {
   const path = place.value.path, isAsked = needsKey.value !== "";
   const waits = useLoaded<WaitingPage | null>("waits of the header", (signal) => (isAsked ? Promise.resolve(null) : get<WaitingPage>("/waits", { limit: 1 }, signal)), { everyMs: 3000 });
-  useKeys("Everywhere", [
-    { keys: "Ctrl-k", does: "find a run, workflow or action", act: () => { finding.value = "all"; }, always: true }, { keys: "/", does: "find", act: () => { finding.value = "all"; } },
-    { keys: ".", does: "list the actions", act: () => { finding.value = "actions"; } },
-    ...SCREENS.map((one) => ({ keys: `g ${one.key}`, does: `go to ${one.name}`, act: () => go(one.to) })),
-    { keys: "g ,", does: "go to Settings", act: () => go("/ui/settings") },
-    { keys: "?", does: "show the keys", act: () => { helping.value = true; } },
-    { keys: "t", does: "light or dark", act: () => setTheme(isDark() ? "light" : "dark") },
-  ]);
   const isHere = (to: string): boolean => (to === "/" ? path === "/" || path === "/ui" : path === to || path.startsWith(`${to}/`));
   const count = (waits.data?.counts["approval"] ?? 0) || 0;
   return (
@@ -73,7 +76,7 @@ export const Frame = ({ children }: { children: ComponentChildren }): JSX.Elemen
 const KeyForm = (): JSX.Element => {
   const text = useSignal(""), isKept = useSignal(false), problem = useSignal(needsKey.value === "refused" ? "The key is not valid any more: it was revoked, has expired, or belongs to another server." : ""), ref = useRef<HTMLDialogElement>(null);
   useKeys("Key", [], true);
-  useEffect(() => { ref.current?.showModal(); }, []);
+  useLayoutEffect(() => ref.current!.showModal(), []);
   const send = async (event: Event): Promise<void> => {
     event.preventDefault();
     setKey(text.value.trim(), isKept.value);
@@ -101,7 +104,7 @@ const KeyForm = (): JSX.Element => {
 type Found = { id: string; text: string; note: string; mark: string | null; act: () => void };
 
 const Finder = (): JSX.Element => {
-  const text = useSignal(""), chosen = useSignal(0), field = useRef<HTMLInputElement>(null);
+  const text = useSignal(""), chosen = useSignal(0);
   const isActions = finding.value === "actions", close = (): void => { finding.value = ""; };
   const to = (path: string) => (): void => { close(); go(path); };
   const asked = text.value.trim();
@@ -119,14 +122,13 @@ const Finder = (): JSX.Element => {
     if (low) found.push({ id: "filter", text: `Runs that match ${asked}`, note: "filter", mark: null, act: to(`/ui/runs?q=${e(asked)}`) });
   }
   const index = Math.min(chosen.value, found.length - 1);
-  useEffect(() => { field.current?.focus(); }, []);
   const onKey = (event: KeyboardEvent): void => {
     if (event.key === "ArrowDown") chosen.value = (index + 1) % found.length; else if (event.key === "ArrowUp") chosen.value = (index - 1 + found.length) % found.length; else if (event.key === "Enter") found[index]?.act(); else return;
     event.preventDefault();
   };
   return (
     <Dialog title="Find" onClose={close} testid="finder">
-      <div class="palette"><input ref={field} type="text" role="combobox" aria-expanded="true" aria-controls="found" aria-label="Find a run by its id, a label, a workflow or an action" aria-activedescendant={found[index] ? `found-${index}` : undefined} data-testid="finder-input" placeholder="Run id, label team=x, workflow, action" autocomplete="off" spellcheck={false} value={text.value} onKeyDown={onKey} onInput={(event) => { text.value = event.currentTarget.value; chosen.value = 0; }} />
+      <div class="palette"><input type="text" role="combobox" aria-expanded="true" aria-controls="found" aria-label="Find a run by its id, a label, a workflow or an action" aria-activedescendant={found[index] ? `found-${index}` : undefined} data-testid="finder-input" placeholder="Run id, label team=x, workflow, action" autocomplete="off" spellcheck={false} value={text.value} onKeyDown={onKey} onInput={(event) => { text.value = event.currentTarget.value; chosen.value = 0; }} />
         <div class="palette-list" role="listbox" id="found" aria-label="Found">{found.map((one, i) => <div role="option" id={`found-${i}`} key={one.id} aria-selected={i === index} data-testid={`found-${one.id}`} onPointerMove={() => { chosen.value = i; }} onClick={one.act}>{one.mark && <Mark state={one.mark} />}<span>{one.text}</span><span class="dim">{one.note}</span></div>)}</div></div>
     </Dialog>
   );

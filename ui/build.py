@@ -2,7 +2,8 @@
 
     python ui/build.py          build the page; if that is impossible, say how to get it and succeed
     python ui/build.py lock     write package-lock.json again
-    python ui/build.py test     the type checker and the tests in ui/test
+    python ui/build.py format   lay out the sources
+    python ui/build.py test     their layout, the type checker and the tests in ui/test
 
 Used by the Makefile, and by hatch_build.py for the wheel and the sdist. Needs nothing of Holdfast itself.
 """
@@ -61,8 +62,13 @@ def lock() -> None:
     LOCK.write_text(json.dumps(content, indent=2) + "\n", "utf-8")
 
 
-def test() -> None:
+def prettier(option: str) -> None:
     install()
+    run("node_modules/prettier/bin/prettier.cjs", option, "--log-level=warn", "src", "test", "build.mjs")
+
+
+def test() -> None:
+    prettier("--check")
     run("node_modules/typescript/bin/tsc", "--noEmit")
     files = sorted(str(path.relative_to(UI)) for path in (UI / "test").glob("*.test.ts"))
     run("--test", "--test-reporter=dot", *files)
@@ -103,7 +109,7 @@ def main(what: str) -> int:
             )
         return 0
     try:
-        {"lock": lock, "test": test}[what]()
+        {"lock": lock, "format": lambda: prettier("--write"), "test": test}[what]()
     except NotBuilt as error:
         print(error, file=sys.stderr)
         return 1

@@ -44,18 +44,45 @@ const SCREENS: [string, string, (parts: Parts) => JSX.Element][] = [
 // A mistake in one screen shows a sentence; the header and the other screens stay.
 const Safely = ({ show }: { show: () => JSX.Element }): JSX.Element => {
   const [error, reset] = useErrorBoundary((problem) => console.error(problem));
-  if (error) return <div class="empty" role="alert" data-testid="crashed"><h1>Something went wrong</h1><p>This screen met a mistake of ours: {String((error as Error).message ?? error)}</p><Button testid="crashed-again" onClick={reset}>Show it again</Button></div>;
+  if (error)
+    return (
+      <div class="empty" role="alert" data-testid="crashed">
+        <h1>Something went wrong</h1>
+        <p>This screen met a mistake of ours: {String((error as Error).message ?? error)}</p>
+        <Button testid="crashed-again" onClick={reset}>
+          Show it again
+        </Button>
+      </div>
+    );
   return show();
 };
 
 const Page = (): JSX.Element => {
   const path = place.value.path;
   let shown: { title: string; show: () => JSX.Element } | null = null;
-  for (const [pattern, title, screen] of SCREENS) { const parts = matched(pattern, path); if (parts) { shown = { title, show: () => screen(parts) }; break; } }
-  useEffect(() => { document.title = `${shown?.title ?? "Not found"} · Holdfast`; }, [path]);
+  for (const [pattern, title, screen] of SCREENS) {
+    const parts = matched(pattern, path);
+    if (parts) {
+      shown = { title, show: () => screen(parts) };
+      break;
+    }
+  }
+  useEffect(() => {
+    document.title = `${shown?.title ?? "Not found"} · Holdfast`;
+  }, [path]);
   return (
     <Frame>
-      {shown ? <Safely key={path} show={shown.show} /> : <div class="empty" data-testid="not-found"><h1>Not found</h1><p>There is no screen at {path}.</p><LinkButton to="/" testid="not-found-home">Overview</LinkButton></div>}
+      {shown ? (
+        <Safely key={path} show={shown.show} />
+      ) : (
+        <div class="empty" data-testid="not-found">
+          <h1>Not found</h1>
+          <p>There is no screen at {path}.</p>
+          <LinkButton to="/" testid="not-found-home">
+            Overview
+          </LinkButton>
+        </div>
+      )}
     </Frame>
   );
 };

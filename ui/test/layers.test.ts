@@ -5,7 +5,15 @@ import { dirname, join, relative, resolve } from "node:path";
 import { test } from "node:test";
 
 const SRC = new URL("../src", import.meta.url).pathname;
-const MAY: Record<string, string[]> = { lib: ["lib"], api: ["api", "lib"], model: ["model", "lib", "api/types"], draw: ["draw", "model", "lib", "api/types"], parts: ["parts", "draw", "model", "api", "lib"], editor: ["editor"], screens: ["screens", "parts", "draw", "model", "api", "lib", "editor"] };
+const MAY: Record<string, string[]> = {
+  lib: ["lib"],
+  api: ["api", "lib"],
+  model: ["model", "lib", "api/types"],
+  draw: ["draw", "model", "lib", "api/types"],
+  parts: ["parts", "draw", "model", "api", "lib"],
+  editor: ["editor"],
+  screens: ["screens", "parts", "draw", "model", "api", "lib", "editor"],
+};
 
 const files = readdirSync(SRC, { recursive: true, encoding: "utf8" }).filter((name) => /\.tsx?$/.test(name));
 for (const name of files) {
@@ -14,10 +22,18 @@ for (const name of files) {
   test(`${name} imports only what its folder may know`, () => {
     for (const match of readFileSync(join(SRC, name), "utf8").matchAll(/(?:from|import\()\s*"(\.[^"]+)"/g)) {
       const target = relative(SRC, resolve(dirname(join(SRC, name)), match[1]!));
-      assert.ok(MAY[room]!.some((one) => target.startsWith(`${one}/`) || target.startsWith(`${one}.`)), `${name} imports ${target}`);
+      assert.ok(
+        MAY[room]!.some((one) => target.startsWith(`${one}/`) || target.startsWith(`${one}.`)),
+        `${name} imports ${target}`,
+      );
     }
   });
 }
 test("nothing puts text into the page as markup", () => {
-  for (const name of files) assert.doesNotMatch(readFileSync(join(SRC, name), "utf8"), /innerHTML|outerHTML|insertAdjacentHTML|document\.write|dangerouslySetInnerHTML|\beval\(/, name);
+  for (const name of files)
+    assert.doesNotMatch(
+      readFileSync(join(SRC, name), "utf8"),
+      /innerHTML|outerHTML|insertAdjacentHTML|document\.write|dangerouslySetInnerHTML|\beval\(/,
+      name,
+    );
 });

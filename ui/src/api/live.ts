@@ -14,45 +14,107 @@ let stream: Stream | null = null;
 
 export const live = signal<Liveness>("connecting");
 
-const tell = (events: RunEvent[]): void => { for (const listener of listeners) listener(events); };
+const tell = (events: RunEvent[]): void => {
+  for (const listener of listeners) listener(events);
+};
 
 export const startLive = (): void => {
   stream?.close();
   stream = openStream("/events", { from: "now", kind: KINDS }, tell, () => tell([]));
-  stream.state.subscribe((state) => { live.value = state ?? "off"; });
+  stream.state.subscribe((state) => {
+    live.value = state ?? "off";
+  });
 };
 
 export const useEvents = (listener: Listener): void => {
-  useEffect(() => { listeners.add(listener); return () => { listeners.delete(listener); }; }, [listener]);
+  useEffect(() => {
+    listeners.add(listener);
+    return () => {
+      listeners.delete(listener);
+    };
+  }, [listener]);
 };
 
 export type Loaded<T> = { data: T | null; error: ApiError | null; isLoading: boolean; again: () => void };
 
 // Read something now, when `key` changes, and when runs change (at most once in `everyMs`). Old data stays while new is on its way.
-export const useLoaded = <T>(key: string, read: (signal: AbortSignal) => Promise<T>, options: { everyMs?: number; pollMs?: number } = {}): Loaded<T> => {
-  const data: Signal<T | null> = useSignal<T | null>(null), error = useSignal<ApiError | null>(null), isLoading = useSignal(true), turn = useSignal(0);
+export const useLoaded = <T>(
+  key: string,
+  read: (signal: AbortSignal) => Promise<T>,
+  options: { everyMs?: number; pollMs?: number } = {},
+): Loaded<T> => {
+  const data: Signal<T | null> = useSignal<T | null>(null),
+    error = useSignal<ApiError | null>(null),
+    isLoading = useSignal(true),
+    turn = useSignal(0);
   useEffect(() => {
-    let isOver = false, timer = 0, isAsking = false, isStale = false, began = 0, failures = 0;
+    let isOver = false,
+      timer = 0,
+      isAsking = false,
+      isStale = false,
+      began = 0,
+      failures = 0;
     const stop = new AbortController();
     const load = async (): Promise<void> => {
-      if (isAsking) { isStale = true; return; }
-      isAsking = true; isStale = false; began = Date.now(); isLoading.value = true;
-      try { const found = await read(stop.signal); if (!isOver) { data.value = found; error.value = null; failures = 0; } }
-      catch (problem) {
+      if (isAsking) {
+        isStale = true;
+        return;
+      }
+      isAsking = true;
+      isStale = false;
+      began = Date.now();
+      isLoading.value = true;
+      try {
+        const found = await read(stop.signal);
+        if (!isOver) {
+          data.value = found;
+          error.value = null;
+          failures = 0;
+        }
+      } catch (problem) {
         if (isOver || (problem as Error).name === "AbortError") return;
         error.value = problem instanceof ApiError ? problem : new ApiError(0, "page", String(problem));
         failures += 1;
         // A server that is away is asked again by itself.
-        if (error.value.status === 0 || error.value.status >= 500) { clearTimeout(timer); timer = window.setTimeout(load, Math.min(15_000, 500 * 2 ** failures)); }
-      } finally { isAsking = false; if (!isOver) { isLoading.value = false; if (isStale) soon(); } }
+        if (error.value.status === 0 || error.value.status >= 500) {
+          clearTimeout(timer);
+          timer = window.setTimeout(load, Math.min(15_000, 500 * 2 ** failures));
+        }
+      } finally {
+        isAsking = false;
+        if (!isOver) {
+          isLoading.value = false;
+          if (isStale) soon();
+        }
+      }
     };
     // A read that takes long is repeated less often.
-    const soon = (): void => { clearTimeout(timer); timer = window.setTimeout(load, Math.max(0, began + (options.everyMs ?? 1000) - Date.now())); };
+    const soon = (): void => {
+      clearTimeout(timer);
+      timer = window.setTimeout(load, Math.max(0, began + (options.everyMs ?? 1000) - Date.now()));
+    };
     void load();
     const listener: Listener = () => soon();
     if (options.everyMs) listeners.add(listener);
-    const poll = options.pollMs ? window.setInterval(() => { if (!document.hidden) void load(); }, options.pollMs) : 0;
-    return () => { isOver = true; stop.abort(); clearTimeout(timer); clearInterval(poll); listeners.delete(listener); };
+    const poll = options.pollMs
+      ? window.setInterval(() => {
+          if (!document.hidden) void load();
+        }, options.pollMs)
+      : 0;
+    return () => {
+      isOver = true;
+      stop.abort();
+      clearTimeout(timer);
+      clearInterval(poll);
+      listeners.delete(listener);
+    };
   }, [key, turn.value, keyed.value]);
-  return { data: data.value, error: error.value, isLoading: isLoading.value, again: () => { turn.value += 1; } };
+  return {
+    data: data.value,
+    error: error.value,
+    isLoading: isLoading.value,
+    again: () => {
+      turn.value += 1;
+    },
+  };
 };

@@ -18,7 +18,8 @@ export const joined = (busy: Busy[]): Busy[] => {
 };
 
 export const scaleOf = (from: number, to: number, busy: Busy[], isFolding: boolean): Scale => {
-  const end = Math.max(to, from + 1), whole = end - from;
+  const end = Math.max(to, from + 1),
+    whole = end - from;
   const idle: Busy[] = [];
   if (isFolding) {
     let at = from;
@@ -28,38 +29,67 @@ export const scaleOf = (from: number, to: number, busy: Busy[], isFolding: boole
     }
   }
   // Each idle stretch keeps some of both its ends, so that what waits is seen to wait.
-  const folds = idle.slice(0, 10).map((one) => ({ from: one.from + (one.to - one.from) * 0.05, to: one.to - (one.to - one.from) * 0.05 }));
-  const foldedMs = folds.reduce((sum, one) => sum + one.to - one.from, 0), notches = folds.length * NOTCH;
+  const folds = idle
+    .slice(0, 10)
+    .map((one) => ({ from: one.from + (one.to - one.from) * 0.05, to: one.to - (one.to - one.from) * 0.05 }));
+  const foldedMs = folds.reduce((sum, one) => sum + one.to - one.from, 0),
+    notches = folds.length * NOTCH;
   const perMs = (1 - notches) / Math.max(1, whole - foldedMs);
   const pieces: Piece[] = [];
-  let t = from, x = 0;
+  let t = from,
+    x = 0;
   const add = (until: number, isFolded: boolean): void => {
     if (until <= t) return;
     const x1 = x + (isFolded ? NOTCH : (until - t) * perMs);
     pieces.push({ from: t, to: until, x0: x, x1, isFolded });
-    t = until; x = x1;
+    t = until;
+    x = x1;
   };
-  for (const fold of folds) { add(fold.from, false); add(fold.to, true); }
+  for (const fold of folds) {
+    add(fold.from, false);
+    add(fold.to, true);
+  }
   add(end, false);
   return {
     pieces,
-    x: (at) => { const piece = pieces.find((one) => at <= one.to) ?? pieces.at(-1)!; return Math.min(1, Math.max(0, piece.x0 + ((at - piece.from) / (piece.to - piece.from)) * (piece.x1 - piece.x0))); },
-    t: (at) => { const piece = pieces.find((one) => at <= one.x1) ?? pieces.at(-1)!; return piece.from + ((at - piece.x0) / (piece.x1 - piece.x0 || 1)) * (piece.to - piece.from); },
+    x: (at) => {
+      const piece = pieces.find((one) => at <= one.to) ?? pieces.at(-1)!;
+      return Math.min(
+        1,
+        Math.max(0, piece.x0 + ((at - piece.from) / (piece.to - piece.from)) * (piece.x1 - piece.x0)),
+      );
+    },
+    t: (at) => {
+      const piece = pieces.find((one) => at <= one.x1) ?? pieces.at(-1)!;
+      return piece.from + ((at - piece.x0) / (piece.x1 - piece.x0 || 1)) * (piece.to - piece.from);
+    },
   };
 };
 
-const STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000, 600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 43_200_000, 86_400_000, 604_800_000];
+const STEPS = [
+  1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10_000, 15_000, 30_000, 60_000, 120_000, 300_000,
+  600_000, 900_000, 1_800_000, 3_600_000, 7_200_000, 14_400_000, 43_200_000, 86_400_000, 604_800_000,
+];
 // Round distances from the start, some 90 pixels apart.
 export const ticks = (scale: Scale, from: number, to: number, width: number): { t: number; x: number }[] => {
-  const shown = scale.pieces.filter((one) => !one.isFolded).reduce((sum, one) => sum + one.to - one.from, 0) || 1;
-  const step = STEPS.find((one) => (one / shown) * width >= 90) ?? 604_800_000 * Math.ceil(shown / 604_800_000 / 8);
+  const shown =
+    scale.pieces.filter((one) => !one.isFolded).reduce((sum, one) => sum + one.to - one.from, 0) || 1;
+  const step =
+    STEPS.find((one) => (one / shown) * width >= 90) ?? 604_800_000 * Math.ceil(shown / 604_800_000 / 8);
   const found: { t: number; x: number }[] = [];
   let last = -1;
   for (const piece of scale.pieces) {
     if (piece.isFolded) continue;
-    for (let t = from + Math.ceil((piece.from - from) / step) * step; t <= piece.to && found.length < 200; t += step) {
+    for (
+      let t = from + Math.ceil((piece.from - from) / step) * step;
+      t <= piece.to && found.length < 200;
+      t += step
+    ) {
       const x = scale.x(t);
-      if (x - last > 60 / width && t <= to) { found.push({ t, x }); last = x; }
+      if (x - last > 60 / width && t <= to) {
+        found.push({ t, x });
+        last = x;
+      }
     }
   }
   return found;
@@ -70,7 +100,13 @@ export const tickText = (ms: number): string => {
   const plain = (value: number): string => String(Number(value.toFixed(2)));
   if (ms < 100) return `${ms} ms`;
   if (ms < 60_000) return `${plain(ms / 1000)} s`;
-  if (ms < 3_600_000) return ms % 60_000 ? `${Math.floor(ms / 60_000)} m ${Math.round((ms % 60_000) / 1000)} s` : `${ms / 60_000} m`;
-  if (ms < 86_400_000) return ms % 3_600_000 ? `${Math.floor(ms / 3_600_000)} h ${Math.round((ms % 3_600_000) / 60_000)} m` : `${ms / 3_600_000} h`;
+  if (ms < 3_600_000)
+    return ms % 60_000
+      ? `${Math.floor(ms / 60_000)} m ${Math.round((ms % 60_000) / 1000)} s`
+      : `${ms / 60_000} m`;
+  if (ms < 86_400_000)
+    return ms % 3_600_000
+      ? `${Math.floor(ms / 3_600_000)} h ${Math.round((ms % 3_600_000) / 60_000)} m`
+      : `${ms / 3_600_000} h`;
   return `${plain(ms / 86_400_000)} d`;
 };

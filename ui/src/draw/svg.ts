@@ -2,7 +2,10 @@
 const SPACE = "http://www.w3.org/2000/svg";
 export type Attributes = Record<string, string | number | null | undefined>;
 export const set = <T extends Element>(element: T, attributes: Attributes): T => {
-  for (const [name, value] of Object.entries(attributes)) value === null || value === undefined ? element.removeAttribute(name) : element.setAttribute(name, String(value));
+  for (const [name, value] of Object.entries(attributes))
+    value === null || value === undefined
+      ? element.removeAttribute(name)
+      : element.setAttribute(name, String(value));
   return element;
 };
 export const svg = (name: string, attributes: Attributes = {}, text = ""): SVGElement => {
@@ -30,4 +33,5 @@ export const SHAPES: Record<string, string> = {
   retrying: "M11.4 7a4.4 4.4 0 1 1 -1.5 -3.3M10.6 1.4v2.6h-2.6",
   ready: "M7 5.4a1.6 1.6 0 1 0 0 3.2a1.6 1.6 0 1 0 0 -3.2",
 };
-export const shape = (state: string | null): SVGElement => svg("path", { d: SHAPES[state ?? "none"] ?? SHAPES["none"]!, class: "mark" });
+export const shape = (state: string | null): SVGElement =>
+  svg("path", { d: SHAPES[state ?? "none"] ?? SHAPES["none"]!, class: "mark" });

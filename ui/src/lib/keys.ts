@@ -12,23 +12,37 @@ export const halfTyped = signal("");
 let forget = 0;
 
 const isTyping = (target: EventTarget | null): boolean => {
-  const element = (target as HTMLElement | null)?.shadowRoot?.activeElement as HTMLElement | undefined ?? target as HTMLElement | null;
+  const element =
+    ((target as HTMLElement | null)?.shadowRoot?.activeElement as HTMLElement | undefined) ??
+    (target as HTMLElement | null);
   if (!element?.tagName) return false;
-  if (element.isContentEditable || element.tagName === "TEXTAREA" || element.tagName === "SELECT") return true;
+  if (element.isContentEditable || element.tagName === "TEXTAREA" || element.tagName === "SELECT")
+    return true;
   if (element.tagName === "HF-EDITOR") return true;
-  return element.tagName === "INPUT" && !["checkbox", "radio", "button", "range"].includes((element as HTMLInputElement).type);
+  return (
+    element.tagName === "INPUT" &&
+    !["checkbox", "radio", "button", "range"].includes((element as HTMLInputElement).type)
+  );
 };
 
 export const nameOf = (event: KeyboardEvent): string => {
   const name = event.key === " " ? "Space" : event.key;
-  return (event.ctrlKey || event.metaKey ? "Ctrl-" : "") + (event.altKey ? "Alt-" : "") + (name.length === 1 && (event.ctrlKey || event.metaKey) ? name.toLowerCase() : name);
+  return (
+    (event.ctrlKey || event.metaKey ? "Ctrl-" : "") +
+    (event.altKey ? "Alt-" : "") +
+    (name.length === 1 && (event.ctrlKey || event.metaKey) ? name.toLowerCase() : name)
+  );
 };
 
 const onKey = (event: KeyboardEvent): void => {
-  if (event.defaultPrevented || event.isComposing || ["Shift", "Control", "Alt", "Meta"].includes(event.key)) return;
-  const name = nameOf(event), typing = isTyping(event.composedPath()[0] ?? event.target);
+  if (event.defaultPrevented || event.isComposing || ["Shift", "Control", "Alt", "Meta"].includes(event.key))
+    return;
+  const name = nameOf(event),
+    typing = isTyping(event.composedPath()[0] ?? event.target);
   const isOnControl = name === "Enter" || name === "Space";
-  const onControl = (event.target as HTMLElement | null)?.closest?.("a,button,summary,input,select,textarea,[role=button],[role=tab],[role=option]");
+  const onControl = (event.target as HTMLElement | null)?.closest?.(
+    "a,button,summary,input,select,textarea,[role=button],[role=tab],[role=option]",
+  );
   const typed = halfTyped.value ? `${halfTyped.value} ${name}` : name;
   clearTimeout(forget);
   halfTyped.value = "";
@@ -38,10 +52,16 @@ const onKey = (event: KeyboardEvent): void => {
       // Enter and Space belong to the control that has the focus.
       if (isOnControl && onControl && !binding.always) continue;
       for (const keys of binding.keys.split(", ")) {
-        if (keys === typed) { event.preventDefault(); binding.act(event); return; }
+        if (keys === typed) {
+          event.preventDefault();
+          binding.act(event);
+          return;
+        }
         if (keys.startsWith(`${typed} `)) {
           halfTyped.value = typed;
-          forget = window.setTimeout(() => { halfTyped.value = ""; }, 3000);
+          forget = window.setTimeout(() => {
+            halfTyped.value = "";
+          }, 3000);
           event.preventDefault();
           return;
         }
@@ -65,9 +85,14 @@ export const useKeys = (title: string, bindings: Binding[], isModal = false): vo
   layer.bindings = bindings;
   useLayoutEffect(() => {
     layers.push(layer);
-    return () => { layers.splice(layers.indexOf(layer), 1); };
+    return () => {
+      layers.splice(layers.indexOf(layer), 1);
+    };
   }, []);
 };
 
 export const allKeys = (): { title: string; bindings: Binding[] }[] =>
-  layers.filter((layer) => !layer.isModal).map((layer) => ({ title: layer.title, bindings: layer.bindings })).filter((one) => one.bindings.length > 0);
+  layers
+    .filter((layer) => !layer.isModal)
+    .map((layer) => ({ title: layer.title, bindings: layer.bindings }))
+    .filter((one) => one.bindings.length > 0);

@@ -9,7 +9,9 @@ export const place = signal<Place>(here());
 
 // Asked before leaving a place with something unsaved; returns false to stay.
 let guard: (() => boolean) | null = null;
-export const askBeforeLeaving = (ask: (() => boolean) | null): void => { guard = ask; };
+export const askBeforeLeaving = (ask: (() => boolean) | null): void => {
+  guard = ask;
+};
 
 export const go = (to: string, how: "push" | "replace" = "push"): void => {
   const next = new URL(to, location.href);
@@ -22,19 +24,35 @@ export const go = (to: string, how: "push" | "replace" = "push"): void => {
 };
 
 // Change some of the query without leaving the screen; null removes.
-export const setQuery = (changes: Record<string, string | null>, how: "push" | "replace" = "replace"): void => {
+export const setQuery = (
+  changes: Record<string, string | null>,
+  how: "push" | "replace" = "replace",
+): void => {
   const query = new URLSearchParams(location.search);
-  for (const [name, value] of Object.entries(changes)) value === null ? query.delete(name) : query.set(name, value);
+  for (const [name, value] of Object.entries(changes))
+    value === null ? query.delete(name) : query.set(name, value);
   const text = query.toString();
   go(location.pathname + (text ? `?${text}` : ""), how);
 };
 
 export const startRouter = (): void => {
-  addEventListener("popstate", () => { place.value = here(); });
-  addEventListener("beforeunload", (event) => { if (guard && !guard()) event.preventDefault(); });
+  addEventListener("popstate", () => {
+    place.value = here();
+  });
+  addEventListener("beforeunload", (event) => {
+    if (guard && !guard()) event.preventDefault();
+  });
   document.addEventListener("click", (event) => {
     const link = (event.target as Element | null)?.closest?.("a[href]") as HTMLAnchorElement | null;
-    if (!link || event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
+    if (
+      !link ||
+      event.defaultPrevented ||
+      event.button !== 0 ||
+      event.metaKey ||
+      event.ctrlKey ||
+      event.shiftKey
+    )
+      return;
     if (link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
     if (link.pathname !== "/" && !link.pathname.startsWith("/ui")) return;
     event.preventDefault();

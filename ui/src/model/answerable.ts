@@ -5,11 +5,24 @@ const KINDS: ReadonlySet<string> = new Set(["approval", "signal", "condition", "
 
 // As the list of all waits has them, except who has answered so far.
 export const answerable = (run: Run): Waiting[] =>
-  run.waits.filter((one) => KINDS.has(one.kind)).map((wait) => {
-    const { prompt, form, need } = wait.detail;
-    return {
-      run_id: run.run_id, workflow: run.workflow, number: run.number, path: wait.path, kind: wait.kind, name: wait.name, prompt: typeof prompt === "string" ? prompt : "",
-      form: form && typeof form === "object" ? (form as Record<string, unknown>) : null, detail: wait.detail, since: wait.since ?? run.created_at, until: wait.until,
-      answers: { need: Number(need ?? 1), have: 0, by: [] }, may_answer: true, links: wait.links,
-    };
-  });
+  run.waits
+    .filter((one) => KINDS.has(one.kind))
+    .map((wait) => {
+      const { prompt, form, need } = wait.detail;
+      return {
+        run_id: run.run_id,
+        workflow: run.workflow,
+        number: run.number,
+        path: wait.path,
+        kind: wait.kind,
+        name: wait.name,
+        prompt: typeof prompt === "string" ? prompt : "",
+        form: form && typeof form === "object" ? (form as Record<string, unknown>) : null,
+        detail: wait.detail,
+        since: wait.since ?? run.created_at,
+        until: wait.until,
+        answers: { need: Number(need ?? 1), have: 0, by: [] },
+        may_answer: true,
+        links: wait.links,
+      };
+    });

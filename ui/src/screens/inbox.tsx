@@ -15,57 +15,174 @@ import { Answer } from "../parts/answer.tsx";
 import { Button, Empty, Mark, Shown, sayError } from "../parts/basic.tsx";
 
 const KINDS = ["approval", "signal", "callback", "condition", "key"] as const;
-const NAMES: Record<string, string> = { approval: "Approvals", signal: "Signals", callback: "Callbacks", condition: "Conditions", key: "Keys" };
+const NAMES: Record<string, string> = {
+  approval: "Approvals",
+  signal: "Signals",
+  callback: "Callbacks",
+  condition: "Conditions",
+  key: "Keys",
+};
 export const keyOf = (wait: Waiting): string => `${wait.run_id} ${wait.path}`;
 
 export const Inbox = (): JSX.Element => {
-  const kind = place.value.query.get("kind") ?? "", run = place.value.query.get("run") ?? "", chosen = useSignal(""), more = useSignal<Waiting[]>([]), cursor = useSignal<string | null | undefined>(undefined), answered = useSignal<ReadonlySet<string>>(new Set());
+  const kind = place.value.query.get("kind") ?? "",
+    run = place.value.query.get("run") ?? "",
+    chosen = useSignal(""),
+    more = useSignal<Waiting[]>([]),
+    cursor = useSignal<string | null | undefined>(undefined),
+    answered = useSignal<ReadonlySet<string>>(new Set());
   const list = useRef<HTMLDivElement>(null);
-  const first = useLoaded<WaitingPage>(`waits ${kind}`, (signal) => get<WaitingPage>("/waits", { kind: kind || undefined, limit: 100 }, signal), { everyMs: 1500, pollMs: 30_000 });
+  const first = useLoaded<WaitingPage>(
+    `waits ${kind}`,
+    (signal) => get<WaitingPage>("/waits", { kind: kind || undefined, limit: 100 }, signal),
+    { everyMs: 1500, pollMs: 30_000 },
+  );
   // A run that is asked for by its id may be behind the first hundred.
-  const asked = useLoaded<Waiting[]>(`waits of ${run}`, (signal) => (run ? get<Run>(`/runs/${e(run)}`, { values: "none" }, signal).then(answerable) : Promise.resolve([])));
-  useEffect(() => { more.value = []; cursor.value = undefined; }, [kind]);
-  const known = new Set<string>(), items = [...(first.data?.items ?? []), ...more.value, ...(run ? asked.data ?? [] : [])].filter((one) => { const key = keyOf(one); if (known.has(key) || answered.value.has(key)) return false; known.add(key); return true; });
-  const rest = cursor.value === undefined ? first.data?.cursor ?? null : cursor.value;
-  const wanted = items.find((one) => keyOf(one) === chosen.value) ?? (run ? items.find((one) => one.run_id === run) : undefined);
+  const asked = useLoaded<Waiting[]>(`waits of ${run}`, (signal) =>
+    run ? get<Run>(`/runs/${e(run)}`, { values: "none" }, signal).then(answerable) : Promise.resolve([]),
+  );
+  useEffect(() => {
+    more.value = [];
+    cursor.value = undefined;
+  }, [kind]);
+  const known = new Set<string>(),
+    items = [...(first.data?.items ?? []), ...more.value, ...(run ? (asked.data ?? []) : [])].filter(
+      (one) => {
+        const key = keyOf(one);
+        if (known.has(key) || answered.value.has(key)) return false;
+        known.add(key);
+        return true;
+      },
+    );
+  const rest = cursor.value === undefined ? (first.data?.cursor ?? null) : cursor.value;
+  const wanted =
+    items.find((one) => keyOf(one) === chosen.value) ??
+    (run ? items.find((one) => one.run_id === run) : undefined);
   // The one being answered stays when the list changes around it.
-  const isMissing = run !== "" && !wanted, current = wanted ?? (isMissing ? undefined : items[0]);
-  useEffect(() => { if (current && !chosen.value) chosen.value = keyOf(current); }, [current]);
+  const isMissing = run !== "" && !wanted,
+    current = wanted ?? (isMissing ? undefined : items[0]);
+  useEffect(() => {
+    if (current && !chosen.value) chosen.value = keyOf(current);
+  }, [current]);
   const choose = (wait: Waiting, isFocused = true): void => {
     chosen.value = keyOf(wait);
     if (run) setQuery({ run: null });
-    if (isFocused) requestAnimationFrame(() => list.current?.querySelector<HTMLElement>('[aria-current="true"]')?.focus());
+    if (isFocused)
+      requestAnimationFrame(() => list.current?.querySelector<HTMLElement>('[aria-current="true"]')?.focus());
   };
-  const move = (by: 1 | -1): void => { const i = items.findIndex((one) => current && keyOf(one) === keyOf(current)), next = items[Math.min(items.length - 1, Math.max(0, i + by))]; if (next) choose(next); };
+  const move = (by: 1 | -1): void => {
+    const i = items.findIndex((one) => current && keyOf(one) === keyOf(current)),
+      next = items[Math.min(items.length - 1, Math.max(0, i + by))];
+    if (next) choose(next);
+  };
   const gone = (wait: Waiting): void => {
-    const i = items.findIndex((one) => keyOf(one) === keyOf(wait)), next = items[i + 1] ?? items[i - 1];
+    const i = items.findIndex((one) => keyOf(one) === keyOf(wait)),
+      next = items[i + 1] ?? items[i - 1];
     answered.value = new Set([...answered.value, keyOf(wait)]);
-    if (next) choose(next); else chosen.value = "";
+    if (next) choose(next);
+    else chosen.value = "";
     first.again();
   };
-  const next = async (): Promise<void> => { try { const found = await get<WaitingPage>("/waits", { kind: kind || undefined, limit: 100, cursor: rest }); more.value = [...more.value, ...found.items]; cursor.value = found.cursor; } catch (error) { sayError(error); } };
-  useKeys("Inbox", [{ keys: "j, ArrowDown", does: "next", act: () => move(1) }, { keys: "k, ArrowUp", does: "the one before", act: () => move(-1) }]);
-  const counts = first.data?.counts ?? {}, most = first.data?.counts_max ?? 10_000, count = (n: number): string => (n >= most ? `${grouped(most)}+` : grouped(n));
+  const next = async (): Promise<void> => {
+    try {
+      const found = await get<WaitingPage>("/waits", { kind: kind || undefined, limit: 100, cursor: rest });
+      more.value = [...more.value, ...found.items];
+      cursor.value = found.cursor;
+    } catch (error) {
+      sayError(error);
+    }
+  };
+  useKeys("Inbox", [
+    { keys: "j, ArrowDown", does: "next", act: () => move(1) },
+    { keys: "k, ArrowUp", does: "the one before", act: () => move(-1) },
+  ]);
+  const counts = first.data?.counts ?? {},
+    most = first.data?.counts_max ?? 10_000,
+    count = (n: number): string => (n >= most ? `${grouped(most)}+` : grouped(n));
   return (
     <>
-      <div class="head"><h1>Inbox</h1><div class="chips" role="group" aria-label="Kinds of waits">
-        <button type="button" class="chip" aria-pressed={kind === ""} data-testid="kind-all" onClick={() => setQuery({ kind: null })}>all <b>{count(KINDS.reduce((sum, one) => sum + (counts[one] ?? 0), 0))}</b></button>
-        {KINDS.filter((one) => (counts[one] ?? 0) > 0 || kind === one).map((one) => <button type="button" class="chip" key={one} aria-pressed={kind === one} data-testid={`kind-${one}`} onClick={() => setQuery({ kind: kind === one ? null : one })}>{NAMES[one]!.toLowerCase()} <b>{count(counts[one] ?? 0)}</b></button>)}
-      </div></div>
-      <Shown of={first} testid="inbox">{() => (items.length === 0 && !isMissing ? <Empty testid="inbox-empty">{kind ? `No ${kind} is waited for.` : "Nothing waits for you. Approvals, signals and callbacks that runs wait for appear here."}</Empty> : (
-        <div class="split">
-          <div>
-            <div class="list-box" ref={list} role="list" aria-label="Waits, least time left first">{items.map((wait) => (
-              <div role="listitem" key={keyOf(wait)}><button type="button" class="inbox-item" data-testid={`inbox-${wait.run_id}-${wait.path}`} aria-current={current && keyOf(wait) === keyOf(current) ? "true" : undefined} onClick={() => choose(wait, false)}>
-                <Mark state="waiting" /><span class="what">{waitingTitle(wait)}</span><span class="where">{wait.workflow}{wait.number ? ` #${wait.number}` : ""} · {wait.path} · {shortId(wait.run_id)}</span>
-                <span class="left" title={wait.until ? exact(at(wait.until)) : undefined}>{wait.until ? (at(wait.until) > now.value ? roughly(at(wait.until) - now.value) : "due") : ""}</span></button></div>
-            ))}</div>
-            {rest && <p style={{ padding: "8px 0" }}><Button testid="inbox-more" onClick={() => void next()}>Show 100 more</Button></p>}
-          </div>
-          {isMissing && !(asked.isLoading || first.isLoading) && <Empty testid="inbox-answered">This run waits for no answer any more. <a href={`/ui/runs/${run}`}>Open the run</a></Empty>}
-          {current && <Answer key={keyOf(current)} wait={current} onGone={() => gone(current)} />}
+      <div class="head">
+        <h1>Inbox</h1>
+        <div class="chips" role="group" aria-label="Kinds of waits">
+          <button
+            type="button"
+            class="chip"
+            aria-pressed={kind === ""}
+            data-testid="kind-all"
+            onClick={() => setQuery({ kind: null })}
+          >
+            all <b>{count(KINDS.reduce((sum, one) => sum + (counts[one] ?? 0), 0))}</b>
+          </button>
+          {KINDS.filter((one) => (counts[one] ?? 0) > 0 || kind === one).map((one) => (
+            <button
+              type="button"
+              class="chip"
+              key={one}
+              aria-pressed={kind === one}
+              data-testid={`kind-${one}`}
+              onClick={() => setQuery({ kind: kind === one ? null : one })}
+            >
+              {NAMES[one]!.toLowerCase()} <b>{count(counts[one] ?? 0)}</b>
+            </button>
+          ))}
         </div>
-      ))}</Shown>
+      </div>
+      <Shown of={first} testid="inbox">
+        {() =>
+          items.length === 0 && !isMissing ? (
+            <Empty testid="inbox-empty">
+              {kind
+                ? `No ${kind} is waited for.`
+                : "Nothing waits for you. Approvals, signals and callbacks that runs wait for appear here."}
+            </Empty>
+          ) : (
+            <div class="split">
+              <div>
+                <div class="list-box" ref={list} role="list" aria-label="Waits, least time left first">
+                  {items.map((wait) => (
+                    <div role="listitem" key={keyOf(wait)}>
+                      <button
+                        type="button"
+                        class="inbox-item"
+                        data-testid={`inbox-${wait.run_id}-${wait.path}`}
+                        aria-current={current && keyOf(wait) === keyOf(current) ? "true" : undefined}
+                        onClick={() => choose(wait, false)}
+                      >
+                        <Mark state="waiting" />
+                        <span class="what">{waitingTitle(wait)}</span>
+                        <span class="where">
+                          {wait.workflow}
+                          {wait.number ? ` #${wait.number}` : ""} · {wait.path} · {shortId(wait.run_id)}
+                        </span>
+                        <span class="left" title={wait.until ? exact(at(wait.until)) : undefined}>
+                          {wait.until
+                            ? at(wait.until) > now.value
+                              ? roughly(at(wait.until) - now.value)
+                              : "due"
+                            : ""}
+                        </span>
+                      </button>
+                    </div>
+                  ))}
+                </div>
+                {rest && (
+                  <p style={{ padding: "8px 0" }}>
+                    <Button testid="inbox-more" onClick={() => void next()}>
+                      Show 100 more
+                    </Button>
+                  </p>
+                )}
+              </div>
+              {isMissing && !(asked.isLoading || first.isLoading) && (
+                <Empty testid="inbox-answered">
+                  This run waits for no answer any more. <a href={`/ui/runs/${run}`}>Open the run</a>
+                </Empty>
+              )}
+              {current && <Answer key={keyOf(current)} wait={current} onGone={() => gone(current)} />}
+            </div>
+          )
+        }
+      </Shown>
     </>
   );
 };

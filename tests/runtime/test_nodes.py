@@ -45,6 +45,7 @@ class Shared(Store):
     async def renew(self) -> None:
         if not self.is_renewable:
             raise NodeIsOver("its lease has expired")
+        await super().renew()
 
     async def declare(self) -> None:
         self.declared += 1
@@ -181,6 +182,7 @@ async def test_a_run_that_another_node_drove_meanwhile_is_read_again(tmp_path: P
         await engine.door.drained()
         ((kept, epoch),) = rows(tmp_path, "SELECT max(seq), max(epoch) FROM journal")
         rows(tmp_path, "UPDATE run SET epoch = epoch + 3")
+        await store.renew()  # a read of this turn may have begun a snapshot from before that
         await engine.runs.signal(run.id, "go", 2)
         assert await run.result() == [large, 2]
         ((seq, newest),) = rows(tmp_path, "SELECT max(seq), max(epoch) FROM journal")

@@ -190,7 +190,6 @@ class _Core:
         self.workers = self._workers()
         self.logs = Logs(self.committer, clock, self.secrets)
         self.dispatch = self._dispatch()
-        self.dispatch.may_start = store.trusts_lease
         self.feed = Feed(self.door.watchers, self.dispatch.contexts.hearers)
         self.plans = Plans(
             store, frozenset(options.template_env), options.pending_ttl_ms, options.no_worker_wait_ms
@@ -245,6 +244,7 @@ class _Core:
             turn_seconds=options.turn_seconds,
             workdirs=options.workdirs,
             callback_url=None if url is None else CallbackUrls(self.store, url).of,
+            may_start=self.store.trusts_lease,
         )
 
 

@@ -14,7 +14,8 @@ import msgspec
 import pytest
 
 from holdfast import Context, RunFailed, ToolError, tool
-from holdfast.execution.dispatcher import TURN_SECONDS, TURN_TASKS
+from holdfast.execution.dispatcher import TURN_SECONDS
+from holdfast.execution.runner import TURN_TASKS
 from holdfast.runtime.clock import SystemClock
 from tests.runtime.bench import opened
 from tests.runtime.manual import by_hand, clock, settled

@@ -156,7 +156,7 @@ BUGS: Final = (
         '            self.door.deliver(no, AttemptReleased(path, attempt.number, "stopping"))\n', "            pass\n"),
     Bug("an attempt that was stopped begins all the same", "world", "execution/dispatcher.py",
         "        if attempt.stopped or self.is_stopping:\n            with", "        if self.is_stopping:\n            with"),
-    Bug("time-outs are not watched", "world", "execution/dispatcher.py",
+    Bug("time-outs are not watched", "world", "execution/beginning.py",
         "            self._deadlines.add(attempt, node.timeout_ms)\n", "            pass\n"),
     Bug("the run row keeps its owner at the end", "world", "runtime/door.py",
         "parked = is_over or (", "parked = not is_over and ("),

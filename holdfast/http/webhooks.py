@@ -125,8 +125,7 @@ class Webhooks:
             delivered = await self._occurrences.deliver(delivery)
         except InvalidPayload as error:
             return _reply(error.code, message=str(error))
-        if delivered.outcome in ("fired", "buffered"):
-            assert delivered.reply is not None
+        if delivered.reply is not None:
             return Reply(msgspec.Raw(delivered.reply), 202)
         return _not_started(hook, delivered)
 

@@ -214,11 +214,9 @@ class Deciding(Service):
                 now = self.timers.check_clock()
                 await self.begin()
                 await self._fire_ahead(now)
-                while await self._decide_page(now):
-                    pass
-                soonest = await self._store.next_due(now)
-                self.outages.passed(soonest)
-                await self._wait_for(soonest)
+                await self._decide_pages(now)
+                await self.outages.forget()
+                await self._wait_for(await self._store.next_due(now))
         except NodeIsOver:
             self._is_closed = True
         except Unavailable as error:
@@ -259,6 +257,14 @@ class Deciding(Service):
         self._has_begun = True
 
     # -------------------------------------------------------------------------------------------------- deciding
+
+    async def _decide_pages(self, now: Millis) -> None:
+        """Decide everything that is due, or what there is time for until the machine is suspended or the clock is set: that is an
+        outage, which is stored before anything is decided by it."""
+        while await self._decide_page(now):
+            if self.outages.is_unstored:
+                self._is_asked = True
+                return
 
     async def _decide_page(self, now: Millis) -> bool:
         """Decide one page of due schedules; returns whether there were any."""
@@ -395,12 +401,17 @@ class Deciding(Service):
             total_run_count=fire.total_run_count,
         )
 
+    def heartbeat(self, now: Millis) -> Millis:
+        """For each commit that fires schedules."""
+        self.timers.check_clock()
+        return self.outages.heartbeat(now)
+
     async def commit(self, firings: Iterable[Firing], batch: Batch | None = None) -> None:
         """Write decisions that start no run; schedules that another process has decided meanwhile are decided again."""
         batch = batch or Batch()
         batch.firings += firings
         while batch.is_due:
-            batch.awake_at = self._clock.now()
+            batch.awake_at = self.heartbeat(self._clock.now())
             try:
                 return await self._committer.commit(batch)
             except Fenced as error:

@@ -224,7 +224,7 @@ class Fires(Deciding):
 
     def _fired(self, one: Decided, occasion: Occasion, warnings: tuple[str, ...], new: NewRun) -> Firing:
         detail = detail_of(warnings=warnings, shifted_from=occasion.by.shifted_from)
-        self._door.batch.awake_at = new.created_at
+        self._door.batch.awake_at = self.heartbeat(new.created_at)
         reason = _reason(one.due.fires[0])
         return one.firing(entry(one.key, occasion.by, "fired", reason, new.created_at, detail, new), run=new)
 

@@ -126,7 +126,7 @@ class Handover(Deciding):
             batch.firings.append(one.firing(fire.row("buffered", HANDING_OVER)))
             begun.append(fire)
         if batch.has_rest:
-            batch.awake_at = self._clock.now()
+            batch.awake_at = self.heartbeat(self._clock.now())
             await self._committer.commit(batch)
         for fire in begun:
             self.run_counts[fire.key] += 1

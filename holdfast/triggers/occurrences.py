@@ -182,7 +182,7 @@ class Occurrences(ABC):
 
     async def _before(self, delivery: Delivery) -> Delivered | None:
         row = await self._store.ledger_row(delivery.key)
-        if row is None or delivery.may_come_again and row.outcome not in ("fired", "buffered"):
+        if row is None or delivery.may_come_again and not _was_accepted(row):
             return None
         return Delivered(row.outcome, row.reason, reply=row.reply, run_id=row.run_id, is_repeated=True)
 
@@ -360,6 +360,11 @@ class Occurrences(ABC):
 def limit_of(spec: ScheduleSpec) -> int:
     """How many runs of a schedule may be open at once; 0 for any number."""
     return 0 if spec.overlap == "allow" else spec.max_concurrent
+
+
+def _was_accepted(row: LedgerRow) -> bool:
+    """Whether its sender was told so, whatever has become of the event since."""
+    return row.outcome in ("fired", "buffered") or row.reply is not None
 
 
 def _again(row: LedgerRow, outcome: LedgerOutcome, reason: str, at: Millis) -> LedgerEntry:

@@ -53,12 +53,22 @@ class Outages:
         if awake_at < (now := self._clock.now()):
             self._unstored = _merged((*self._unstored, Outage(awake_at, now)))
 
+    @property
+    def is_unstored(self) -> bool:
+        """Whether an outage was noticed that `store` is still to make durable."""
+        return bool(self._unstored)
+
+    def heartbeat(self, now: Millis) -> Millis:
+        """The time to which a commit may say that an engine was awake: if the process is killed before an outage is stored, the
+        next one has to find it."""
+        return min([now, *(Millis(one.asleep_from) for one in self._unstored)])
+
     async def store(self) -> None:
         """Make new outages durable, if any occurrence was due in them. They end when they were noticed, however late they are stored."""
         if not self._unstored:
             return
         soonest = await self._store.next_due()
-        self.passed(soonest)
+        self._passed(soonest)
         new, self._unstored = self._unstored, ()
         found = tuple(one for one in new if soonest is not None and soonest <= one.woke_at)
         if not found:
@@ -74,12 +84,13 @@ class Outages:
             raise
         self.stretches = _cut(stretches, self._clock.now())
 
-    def passed(self, soonest: Millis | None) -> None:
-        """The next occurrence of all schedules is due at `soonest`: outages that ended before it concern none."""
+    async def forget(self) -> None:
+        """Drop outages that ended before the first undecided occurrence. One that is due and waits for a run to end is undecided."""
         if self.stretches:
-            self.stretches = tuple(
-                one for one in self.stretches if soonest is not None and soonest < one.woke_at
-            )
+            self._passed(await self._store.next_due())
+
+    def _passed(self, soonest: Millis | None) -> None:
+        self.stretches = tuple(one for one in self.stretches if soonest is not None and soonest < one.woke_at)
 
     def cut(self) -> None:
         """The wall clock was set back: an outage cannot end in the future."""
@@ -93,8 +104,19 @@ def _cut(stretches: tuple[Outage, ...], now: Millis) -> tuple[Outage, ...]:
 
 
 def _merged(stretches: tuple[Outage, ...]) -> tuple[Outage, ...]:
-    if len(stretches) <= OUTAGES_MAX:
-        return stretches
-    kept = len(stretches) - OUTAGES_MAX + 1
-    old, rest = stretches[:kept], stretches[kept:]
-    return (Outage(min(one.asleep_from for one in old), max(one.woke_at for one in old)), *rest)
+    """Outages that overlap are one, so that it has one latest occurrence. They do after the clock was set back; the oldest ones are
+    joined, too, where there are very many."""
+    merged: list[Outage] = []
+    for one in sorted(stretches, key=lambda outage: outage.asleep_from):
+        if merged and one.asleep_from < merged[-1].woke_at:
+            merged[-1] = _joined(merged[-1], one)
+        else:
+            merged.append(one)
+    surplus = len(merged) - OUTAGES_MAX
+    if surplus > 0:
+        merged[: surplus + 1] = [_joined(merged[0], merged[surplus])]
+    return tuple(merged)
+
+
+def _joined(first: Outage, last: Outage) -> Outage:
+    return Outage(first.asleep_from, max(first.woke_at, last.woke_at))

@@ -591,6 +591,18 @@ async def test_a_delivery_that_waits_is_answered_and_starts_when_there_is_room(s
     assert len(runs) == 2
 
 
+async def test_a_delivery_that_a_newer_one_replaced_starts_nothing_when_it_is_repeated(send: Sender) -> None:
+    await send.schedule(workflow="held", max_concurrent=1, overlap="cancel_previous", inputs={"n": 1})
+    await send(x_github_delivery="d1")
+    send.engine.kinds.waiting._is_open = False  # so that it goes on waiting
+    replaced = await send(x_github_delivery="d2")
+    await send(x_github_delivery="d3")
+    again = await send(x_github_delivery="d2")
+    assert (again.status, again.body) == (202, replaced.body)
+    outcomes = {row.occurrence: (row.outcome, row.reason) for row in await send.ledger()}
+    assert outcomes["d2"] == ("skipped", "superseded")
+
+
 async def test_a_paused_schedule_refuses_deliveries(send: Sender) -> None:
     await send.schedule()
     await send.engine.schedules.pause("default", "upload")

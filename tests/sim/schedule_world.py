@@ -116,6 +116,7 @@ class ScheduleWorld(World):
         self.disturbed_at, self.frozen_at = 0.0, FOREVER
         self.wall_max = 0
         self.told: dict[str, bytes | None] = {}  # replies to senders of webhooks
+        self.heard_count = 0  # deliveries, each of which an event that waits may have to let go first
         self.stuck: dict[str, tuple[float, int]] = {}
         self.generators: list[Any] = []
         self.is_prepared = self.is_quiet = False
@@ -418,7 +419,8 @@ class ScheduleWorld(World):
 
     def heard(self, name: str, answer: Delivered) -> None:
         self.counts[f"delivery {answer.outcome}"] += 1
-        if answer.outcome in ("fired", "buffered"):
+        self.heard_count += 1
+        if answer.reply is not None:
             hold(("webhook", name) in self.seen, "a delivery that is accepted is durable", name)
             same = name not in self.told or self.told[name] == answer.reply
             hold(same, "a repeated delivery gets the same reply", name, answer)
@@ -526,8 +528,12 @@ class ScheduleWorld(World):
             self.later(max(self.pace * 0.97, 5.0), self.watch)
 
     def check_waiting(self) -> None:
-        now, node = self.loop.time(), self.able()
-        is_calm = now - self.disturbed_at > STUCK_SECONDS and now > self.down_until + STUCK_SECONDS
+        now = self.loop.time()
+        is_calm = (
+            self.able() is not None
+            and now - self.disturbed_at > STUCK_SECONDS
+            and now > self.down_until + STUCK_SECONDS
+        )
         is_calm = is_calm and self.now() >= self.wall_max  # set back, a clock has to come there again
         running = self.running()
         waiting = Counter(name for name, due_at in self.asked_of_tables(WAITING) if due_at <= self.now())
@@ -540,12 +546,12 @@ class ScheduleWorld(World):
                 stuck[book.id] = book.revision
         for name in self.events:
             if waiting[name] and not running.get(name):
-                stuck[name] = waiting[name] * 1_000_000 + len(self.seen)
+                stuck[name] = waiting[name] * 1_000_000 + len(self.seen) + self.heard_count
         before, self.stuck = self.stuck, {}
         for name, mark in stuck.items():
             since, was = before.get(name, (now, mark))
             self.stuck[name] = (since if was == mark else now), mark
-            long = is_calm and node is not None and was == mark and now - since > patience
+            long = is_calm and was == mark and now - max(since, self.disturbed_at) > patience
             is_free = name in self.books or not self.is_paused(name)
             hold(not (long and is_free), "what waits starts when there is room", name, mark, since)
 

@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.runtime import compose
 from holdfast.runtime.engine import Engine, Parts
-from tests.sim import world
+from tests.sim import schedule_world, world
 from tests.store.yielding import TURNS_MAX, Yielding
 
 
@@ -46,4 +46,7 @@ def suspend_reads(seed: int) -> None:
 
     compose.parts_of = wrapped
     Engine.open, Engine.close = opening, closing  # type: ignore[method-assign,assignment]
-    world.TURNS_MAX *= 2 * (TURNS_MAX + 1)  # type: ignore[misc]
+    more = 2 * (TURNS_MAX + 1)
+    world.TURNS_MAX *= more  # type: ignore[misc]
+    schedule_world.TURNS_MAX *= more  # type: ignore[misc]
+    schedule_world.TURNS_PER_COMMIT *= more  # type: ignore[misc]

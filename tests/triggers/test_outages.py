@@ -11,6 +11,7 @@ import pytest
 from holdfast.runtime.engine import Engine
 from holdfast.schedule.due import EXAMINED_MAX
 from holdfast.testing import TestEngine
+from holdfast.triggers import deciding
 from holdfast.triggers.deciding import TURN_WORK
 from holdfast.values import DEFAULT_TENANT, Millis
 from tests.triggers.scheduled import Gates, cron, ledger, put, state
@@ -123,6 +124,40 @@ async def test_the_time_between_two_jumps_of_the_clock_is_no_outage(engine: Test
     assert lasted == [(0, 600_000), (900_000, 1_500_000)]
 
 
+async def test_outages_that_overlap_because_the_clock_was_set_back_are_one(engine: TestEngine) -> None:
+    engine.fake_tool("work")
+    await put(engine, cron())
+    opened = (await engine.open())._engine
+    opened.fires._is_closed, outages, start = True, opened.fires.outages, opened.clock.now()
+    engine.clock.seconds += 600
+    outages.slept_from(start)
+    await outages.store()
+    engine.clock.seconds += 60
+    outages.slept_from(Millis(start + 300_000))  # the last heartbeat, by a clock that was set back before it
+    await outages.store()
+    lasted = [(one.asleep_from - start, one.woke_at - start) for one in outages.stretches]
+    assert lasted == [(0, 660_000)]
+
+
+async def test_an_occurrence_that_waits_for_a_late_run_does_not_turn_missed_ones_into_late_ones(
+    engine: TestEngine,
+) -> None:
+    gates = Gates()
+    work = engine.fake_tool("work", side_effect=gates)
+    opened = await put(engine, cron())
+    async with opened.fires.deciding:
+        await engine.advance(minutes=3)  # under load
+        asleep_from = opened.clock.now()
+        engine.clock.seconds += 600
+        opened.fires.outages.slept_from(asleep_from)
+        await opened.fires.outages.store()
+    for _ in range(4):
+        await engine.advance(seconds=1)
+        gates.open()
+    assert minutes(work.calls) == ["22:14", "22:15", "22:16", "22:26"]
+    assert [row.times for row in await ledger(engine) if row.reason == "missed"] == [9]
+
+
 async def test_a_crash_between_two_late_occurrences_does_not_turn_missed_ones_into_late_ones(
     engine: TestEngine,
 ) -> None:
@@ -152,6 +187,27 @@ async def test_an_edit_before_anything_is_decided_does_not_turn_missed_occurrenc
     await opened.schedules.put(DEFAULT_TENANT, cron(inputs={"at": "{{trigger.scheduled_at}}", "n": 1}))
     await down(engine, 1)  # the process is killed before it decides anything
     assert minutes(work.calls) == ["22:23"]
+
+
+async def test_an_outage_in_the_middle_of_many_decisions_is_found_after_a_crash(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(deciding, "PAGE", 1)
+    work = engine.fake_tool("work")
+    opened = await put(engine, *[cron(f"s{n}") for n in range(3)])
+    opened.fires.prepares = False
+
+    def suspend_then_die(*commit: object) -> None:
+        if not engine.clock.wall_offset_ms:
+            engine.clock.wall_offset_ms += 600_000
+        elif len(work.calls) == 2:
+            opened.fires._is_closed = True
+
+    opened.door.watchers.append(suspend_then_die)
+    await engine.advance(seconds=41)
+    await down(engine, 1)
+    await engine.advance(seconds=1)
+    assert set(minutes(work.calls)) == {"22:14", "22:24"}
 
 
 async def test_a_machine_that_is_suspended_between_a_timer_and_its_query_has_slept(

@@ -100,6 +100,14 @@ test("a folded wait takes little room", () => {
     plain = scaleOf(0, 100_000, busy, false);
   assert.ok(folded.x(1000) > plain.x(1000) * 5);
 });
+test("hours of waiting leave a second of work its room, also when no wait is long beside the others", () => {
+  const hour = 3_600_000;
+  assert.ok(scaleOf(0, 24 * hour, [{ from: 0, to: 1000 }], true).x(1000) > 0.5);
+  const each = Array.from({ length: 10 }, (_, i) => ({ from: i * hour, to: i * hour + 100 }));
+  const scale = scaleOf(0, 10 * hour, each, true);
+  assert.equal(scale.pieces.filter((piece) => piece.isFolded).length, 10);
+  assert.ok(scale.x(100) > 0.02);
+});
 test("intervals that touch are joined", () => {
   assert.deepEqual(
     joined([

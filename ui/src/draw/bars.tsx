@@ -2,7 +2,9 @@
 import type { JSX } from "preact";
 import { useRef, useState } from "preact/hooks";
 import type { Pulse } from "../api/types.ts";
-import { at, clock, counted, when } from "../lib/time.ts";
+import { at, counted, roundTimes, tickTime, when } from "../lib/time.ts";
+
+const TICKS_MAX = 8;
 
 export const Bars = ({
   pulse,
@@ -33,10 +35,9 @@ export const Bars = ({
     const box = ref.current!.getBoundingClientRect();
     return Math.min(n - 1, Math.max(0, Math.floor(((event.clientX - box.left) / box.width) * n)));
   };
-  const label = `${counted(pulse.total.started, "start")} and ${counted(pulse.total.failed, "failure")} from ${when(at(pulse.from), now)} to ${when(at(pulse.to), now)}`;
-  const ticks = [0, 0.25, 0.5, 0.75].map((part) =>
-    when(at(pulse.from) + part * (at(pulse.to) - at(pulse.from)), now),
-  );
+  const from = at(pulse.from),
+    to = at(pulse.to);
+  const label = `${counted(pulse.total.started, "start")} and ${counted(pulse.total.failed, "failure")} from ${when(from, now)} to ${when(to, now)}`;
   return (
     <>
       <svg
@@ -81,7 +82,7 @@ export const Bars = ({
             s = y(one.started);
           return (
             <g key={one.at}>
-              <title>{`${clock(at(one.at), false)}: ${counted(one.started, "start")}, ${counted(good, "end")}, ${counted(failed, "failure")}`}</title>
+              <title>{`${when(at(one.at), now)}: ${counted(one.started, "start")}, ${counted(good, "end")}, ${counted(failed, "failure")}`}</title>
               {s > 0 && <rect class="started" x={i * w + w * 0.1} y={H - 1 - s} width={w * 0.8} height={s} />}
               {g > 0 && <rect class="ended" x={i * w + w * 0.1} y={H - 1 - g} width={w * 0.8} height={g} />}
               {f > 0 && (
@@ -102,8 +103,13 @@ export const Bars = ({
         )}
       </svg>
       <div class="bars-ticks" aria-hidden="true">
-        {ticks.map((text) => (
-          <span key={text}>{text}</span>
+        {roundTimes(from, to, TICKS_MAX).map((t) => (
+          <span
+            key={t}
+            style={{ insetInlineStart: `${(((t - from) / (to - from || 1)) * 100).toFixed(2)}%` }}
+          >
+            {tickTime(t)}
+          </span>
         ))}
       </div>
     </>

@@ -1,4 +1,5 @@
 // Draws a laid-out graph as SVG: only what is in view, each element made once and then changed. Given data, no HTTP.
+import { cut } from "../lib/text.ts";
 import { layout } from "./layout.ts";
 import type { Box, Drawn, LayoutBlock, LayoutNode } from "./layout.ts";
 import { set, shape, svg } from "./svg.ts";
@@ -17,6 +18,15 @@ export type Graph = {
 const FIT_MAX = 1,
   ZOOM_MIN = 0.05,
   ZOOM_MAX = 2.5;
+
+const NOTE_CHAR = 5.8;
+// What a note says beside its first part (the time that a step took) stays whole.
+const noteIn = (note: string, room: number): string => {
+  if (note.length <= room) return note;
+  const [what = "", ...rest] = note.split(" · "),
+    tail = rest.length ? ` · ${rest.join(" · ")}` : "";
+  return cut(what, Math.max(2, room - tail.length)) + tail;
+};
 
 // `isPlain`: a definition without a run, so nothing has a state.
 export const graph = (host: HTMLElement, onChoose: (key: string) => void, isPlain = false): Graph => {
@@ -92,12 +102,7 @@ export const graph = (host: HTMLElement, onChoose: (key: string) => void, isPlai
       "data-state": wears.status ?? "none",
     });
     mark!.replaceChildren(shape(wears.status));
-    const room = Math.floor((one.box.w - 36) / 6);
-    note!.textContent = one.box.isScope
-      ? ""
-      : wears.note.length > room
-        ? `${wears.note.slice(0, room - 1)}…`
-        : wears.note;
+    note!.textContent = one.box.isScope ? "" : noteIn(wears.note, Math.floor((one.box.w - 36) / NOTE_CHAR));
     badge!.textContent = wears.badge;
     set(badge!, { class: wears.badge.includes("failed") ? "badge bad" : "badge" });
   };

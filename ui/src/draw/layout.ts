@@ -139,6 +139,10 @@ export const layout = (block: LayoutBlock): Drawn => {
       if (list) list.push(edge);
       else into.set(edge.to, [edge]);
     }
+  // Steps that stand alone in their row, as in a chain, are as wide as the widest of them.
+  const alone = rows.filter((row) => row?.length === 1 && !row[0]!.inner.length).map((row) => row[0]!),
+    wide = alone.reduce((most, one) => Math.max(most, one.w), 0);
+  for (const one of alone) one.w = wide;
   // One pass from above: a node stands under the middle of those that lead to it.
   const place = new Map<string, number>();
   for (const row of rows) {

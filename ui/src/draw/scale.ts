@@ -4,7 +4,10 @@ export type Piece = { from: number; to: number; x0: number; x1: number; isFolded
 export type Scale = { pieces: Piece[]; x: (t: number) => number; t: (x: number) => number };
 
 const NOTCH = 0.05; // of the width
-const WORTH = 0.12; // a stretch shorter than this part of the whole is not folded
+const WORTH = 0.12; // of the time of work: a shorter stretch is not folded
+const FOLD_MS_MIN = 2000;
+const FOLDS_MAX = 10;
+const ENDS = 0.3; // of the time of work: kept at the ends of all folds together
 
 // Intervals joined where they touch.
 export const joined = (busy: Busy[]): Busy[] => {
@@ -17,21 +20,33 @@ export const joined = (busy: Busy[]): Busy[] => {
   return found;
 };
 
+// Which stretches fold: the longest of those that are long beside the work. Each keeps some of both its ends, so that what waits is
+// seen to wait, but never so much that hours of waiting squeeze a second of work.
+const foldsOf = (from: number, end: number, busy: Busy[]): Busy[] => {
+  const idle: Busy[] = [];
+  let at = from;
+  for (const one of [...busy, { from: end, to: end }]) {
+    if (one.from > at) idle.push({ from: at, to: one.from });
+    at = Math.max(at, one.to);
+  }
+  const long = (one: Busy): number => one.to - one.from;
+  const workMs = end - from - idle.reduce((sum, one) => sum + long(one), 0);
+  const folded = idle
+    .filter((one) => long(one) > FOLD_MS_MIN && long(one) > workMs * WORTH)
+    .sort((a, b) => long(b) - long(a))
+    .slice(0, FOLDS_MAX)
+    .sort((a, b) => a.from - b.from);
+  const endMs = (Math.max(workMs, 1000) * ENDS) / (2 * folded.length || 1);
+  return folded.map((one) => {
+    const kept = Math.min(long(one) * 0.05, endMs);
+    return { from: one.from + kept, to: one.to - kept };
+  });
+};
+
 export const scaleOf = (from: number, to: number, busy: Busy[], isFolding: boolean): Scale => {
   const end = Math.max(to, from + 1),
     whole = end - from;
-  const idle: Busy[] = [];
-  if (isFolding) {
-    let at = from;
-    for (const one of [...joined(busy), { from: end, to: end }]) {
-      if (one.from - at > whole * WORTH && one.from - at > 2000) idle.push({ from: at, to: one.from });
-      at = Math.max(at, one.to);
-    }
-  }
-  // Each idle stretch keeps some of both its ends, so that what waits is seen to wait.
-  const folds = idle
-    .slice(0, 10)
-    .map((one) => ({ from: one.from + (one.to - one.from) * 0.05, to: one.to - (one.to - one.from) * 0.05 }));
+  const folds = isFolding ? foldsOf(from, end, joined(busy)) : [];
   const foldedMs = folds.reduce((sum, one) => sum + one.to - one.from, 0),
     notches = folds.length * NOTCH;
   const perMs = (1 - notches) / Math.max(1, whole - foldedMs);

@@ -165,9 +165,7 @@ export const timeline = (
           svg("path", { d: `M${a} ${ROW / 2 - 4}v8`, class: "wait" }),
         );
       else if (one.kind === "backoff")
-        parts.push(
-          svg("rect", { x: a, y: ROW / 2 - 3, width: Math.max(1, b - a), height: 6, class: "backoff" }),
-        );
+        parts.push(svg("path", { d: `M${a} ${ROW / 2}H${Math.max(a + 1, b)}`, class: "backoff" }));
       else {
         const isDone = one.to !== null && (t === null || one.to <= t),
           outcome = isDone ? one.outcome : "running";

@@ -84,6 +84,27 @@ export const when = (ms: number, today: number): string => {
   return `${day(ms)} ${clock(ms, false)}`;
 };
 
+const MINUTE_STEPS = [5, 15, 30, 60, 180, 360, 720, 1440, 2880, 10_080, 20_160, 43_200, 129_600];
+// Round times by the clock here, at most so many: also on days that are an hour longer or shorter.
+export const roundTimes = (from: number, to: number, most: number): number[] => {
+  const step = MINUTE_STEPS.find((one) => (to - from) / (one * 60_000) <= most);
+  if (!step) return [];
+  const d = new Date(from),
+    found: number[] = [];
+  for (let i = 0; ; i += 1) {
+    const t = new Date(d.getFullYear(), d.getMonth(), d.getDate(), 0, i * step).getTime();
+    if (t > to) return found;
+    if (t >= from && t !== found.at(-1)) found.push(t);
+  }
+};
+// 06:00, and at midnight Nov 19
+export const tickTime = (ms: number): string => {
+  const d = new Date(ms);
+  return d.getHours() || d.getMinutes()
+    ? clock(ms, false)
+    : d.toLocaleDateString("en-US", { month: "short", day: "numeric" });
+};
+
 export const grouped = (n: number): string => n.toLocaleString("en-US");
 export const counted = (n: number, one: string, many = `${one}s`): string =>
   `${grouped(n)} ${n === 1 ? one : many}`;

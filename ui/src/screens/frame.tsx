@@ -1,7 +1,7 @@
 // What surrounds every screen: header, navigation, the key form, the finder, the list of keys.
 import { signal, useSignal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
-import { useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
 import { e, forgetKey, get, hasKey, isAway, keyed, me, needsKey, setKey } from "../api/client.ts";
 import { live, startLive, useLoaded } from "../api/live.ts";
 import type { Me, Page, RunLine, WaitingPage, WorkflowLine } from "../api/types.ts";
@@ -85,6 +85,11 @@ export const Frame = ({ children }: { children: ComponentChildren }): JSX.Elemen
   const isHere = (to: string): boolean =>
     to === "/" ? path === "/" || path === "/ui" : path === to || path.startsWith(`${to}/`);
   const count = (waits.data?.counts["approval"] ?? 0) || 0;
+  const nav = useRef<HTMLElement>(null);
+  // On a narrow screen the list of screens scrolls sideways: the one that is shown stays in view.
+  useEffect(() => {
+    nav.current?.querySelector("[aria-current]")?.scrollIntoView({ block: "nearest", inline: "center" });
+  }, [path, count > 0]);
   return (
     <>
       <a
@@ -112,7 +117,7 @@ export const Frame = ({ children }: { children: ComponentChildren }): JSX.Elemen
           </svg>
           Holdfast
         </a>
-        <nav class="nav" aria-label="Screens">
+        <nav class="nav" aria-label="Screens" ref={nav}>
           {SCREENS.map((one) => (
             <a
               key={one.to}

@@ -24,7 +24,8 @@ import { needsOf } from "../model/needs.ts";
 import type { Need } from "../model/needs.ts";
 import { Button, LinkButton, Mark, Shown, missing } from "../parts/basic.tsx";
 import { WorkerHelp } from "../parts/worker_help.tsx";
-import { BulkDialog, RunRows } from "./runs.tsx";
+import { BulkDialog } from "./bulk.tsx";
+import { RunRows } from "./run_rows.tsx";
 
 type Facts = {
   failures: RunLine[] | null;

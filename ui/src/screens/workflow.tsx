@@ -39,7 +39,7 @@ import {
 } from "../parts/basic.tsx";
 import { EditorPane } from "./editor.tsx";
 import { flatCells, layoutOf } from "./run_panes.tsx";
-import { RunRows } from "./runs.tsx";
+import { RunRows } from "./run_rows.tsx";
 
 export const WorkflowScreen = ({ name }: { name: string }): JSX.Element =>
   name === "~new" ? (

@@ -21,7 +21,7 @@ RUN pip download --no-cache-dir --require-hashes --dest /wheels -r requirements.
 COPY hatch_build.py ./
 COPY ui ui
 COPY holdfast holdfast
-RUN /opt/holdfast/bin/pip install --no-cache-dir --compile --no-index --find-links /wheels ".[otel,postgres]"
+RUN /opt/holdfast/bin/pip install --no-cache-dir --compile --no-index --find-links /wheels ".[otel,postgres,s3]"
 
 FROM ${BASE}
 RUN useradd --uid 10001 --user-group --no-create-home --shell /usr/sbin/nologin holdfast \

@@ -73,7 +73,7 @@ screenshots: setup
 	$(BIN)/python -m docs.screenshots
 
 lock: $(UV)
-	$(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 --group dev --extra mcp --extra otel --extra wasm --extra postgres pyproject.toml \
+	$(UV) pip compile --quiet --generate-hashes --universal --python-version 3.11 --group dev --extra mcp --extra otel --extra wasm --extra postgres --extra s3 pyproject.toml \
 	  --no-header --no-annotate --no-emit-index-url --no-emit-find-links -o requirements.txt
 	$(MAKE) -s $(STAMP)
 	$(BIN)/python ui/build.py lock

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     )
     from holdfast.errors import (
         AmbiguousTask,
+        ArtefactsUnavailable,
         AtLimit,
         BodyTooLarge,
         DatabaseInUse,
@@ -134,6 +135,7 @@ _HOMES = {
     ),
     "holdfast.errors": (
         "AmbiguousTask",
+        "ArtefactsUnavailable",
         "AtLimit",
         "BodyTooLarge",
         "DatabaseInUse",
@@ -202,6 +204,7 @@ _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 
 __all__ = [
     "AmbiguousTask",
+    "ArtefactsUnavailable",
     "AtLimit",
     "BackoffKind",
     "BodyTooLarge",

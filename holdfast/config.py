@@ -85,6 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     plugins: tuple[str, ...] = ()
     log: str = "text"
     template_env: tuple[str, ...] = ()
+    artefacts: str | None = None  # a folder or s3://BUCKET/PREFIX; None: a folder beside the database
     artefact_roots: tuple[str, ...] = ()  # folders that files may be taken from
     callback_env: tuple[str, ...] = ()  # variables that may sign callbacks on a guarded server
     allow_networks: tuple[str, ...] | None = None  # None: not set
@@ -139,6 +140,7 @@ SETTINGS: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "plugins": (LIST, ("HOLDFAST_PLUGINS",)),
     "log": (CHOICE, ("HOLDFAST_LOG",)),
     "template_env": (LIST, ("HOLDFAST_TEMPLATE_ENV",)),
+    "artefacts": (TEXT, ("HOLDFAST_ARTEFACTS",)),
     "artefact_roots": (LIST, ("HOLDFAST_ARTEFACT_ROOTS",)),
     "callback_env": (LIST, ("HOLDFAST_CALLBACK_ENV",)),
     "allow_networks": (LIST, ("HOLDFAST_ALLOW_NETWORKS",)),
@@ -224,6 +226,8 @@ def _of_file(file: Path) -> dict[str, Any]:
         said["plugins"] = tuple(
             str(file.parent / one) if one.endswith(".wasm") else one for one in said["plugins"]
         )
+    if "artefacts" in said and "://" not in said["artefacts"]:
+        said["artefacts"] = str(file.parent / said["artefacts"])
     if "artefact_roots" in said:
         said["artefact_roots"] = tuple(str(file.parent / root) for root in said["artefact_roots"])
     for folder in FOLDERS & said.keys():

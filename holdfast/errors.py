@@ -29,6 +29,7 @@ HoldfastError
 │   ├── StoreUnavailable   the disk is full, or the database cannot be reached
 │   │   └── StoreGone      its files were moved, replaced or removed while a process had them open
 │   │       └── StoreDamaged
+│   ├── ArtefactsUnavailable   the bucket of the artefacts cannot be reached, or refuses
 │   ├── DatabaseInUse      another process owns the file
 │   ├── NodeIsOver         another process took over the file; this one must not write
 │   ├── EngineClosed       the engine was closed while a caller was waiting
@@ -360,6 +361,17 @@ class StoreDamaged(StoreGone):
     """The database or its log was overwritten, cut or damaged; nothing is written to it until it is repaired."""
 
     code = "store_damaged"
+
+
+class ArtefactsUnavailable(Unavailable):
+    """The bucket of the artefacts cannot be read or written. `is_final` if only its operator can change that."""
+
+    code = "artefacts_unavailable"
+    kind = "artefact"  # of a step whose files cannot be stored
+
+    def __init__(self, message: str, *, is_final: bool = False) -> None:
+        super().__init__(message)
+        self.is_final = is_final
 
 
 class DatabaseInUse(Unavailable):

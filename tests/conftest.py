@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis.internal.conjecture import providers
 
 from tests.postgres import Server, running_server
+from tests.s3 import S3, running_s3
 from tests.store.yielding import yield_in_all_reads
 
 SLOW = [HealthCheck.too_slow]  # how fast examples are made says how busy the machine is
@@ -137,4 +138,11 @@ def reads_that_suspend(request: pytest.FixtureRequest, monkeypatch: pytest.Monke
 def postgres_server() -> Iterator[Server]:
     """A PostgreSQL server of this process, started for the first test that needs one."""
     with running_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3() -> Iterator[S3]:
+    """A server for buckets, of this process, started for the first test that needs one."""
+    with running_s3() as server:
         yield server

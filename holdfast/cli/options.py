@@ -69,6 +69,7 @@ def settings_of(given: Given) -> Settings:
         "plugins": given.texts("--plugins"),
         "log": given.text("--log"),
         "allow_networks": given.texts("--allow-networks"),
+        "artefacts": given.text("--artefacts"),
         "artefact_roots": given.texts("--artefact-root"),
     }
     settings = config.load(flags)

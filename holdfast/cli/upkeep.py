@@ -16,7 +16,8 @@ from holdfast.config import Settings
 from holdfast.ops.backup import back_up
 from holdfast.ops.doctor import Finding, examine
 from holdfast.ops.upkeep import forget_key
-from holdfast.store.open import lock_of, open_file
+from holdfast.store.artefact_place import artefacts_at
+from holdfast.store.open import database_path, lock_of, open_file
 from holdfast.tools.registry import Registry
 
 UNSOUND: Final = 1
@@ -31,16 +32,18 @@ async def _back_up(given: Given) -> int:
     _refuse_server(settings)
     async with beside(settings, any_release=True) as store:
         made = back_up(store, target, as_copy=given.has("--as-copy"))
-    return _report_backup(made, target, as_json=given.has("--json"))
+    return _report_backup(made, target, settings.artefacts, as_json=given.has("--json"))
 
 
-def _report_backup(made: list[Path], target: Path, *, as_json: bool) -> int:
+def _report_backup(made: list[Path], target: Path, place: str | None, *, as_json: bool) -> int:
     size = target.stat().st_size
     if as_json:
         return (
             0 if give({"files": [str(path) for path in made], "bytes": size, "checked": True}) else UNWRITTEN
         )
     say(f"copied and checked: {', '.join(map(str, made))} ({size:,} bytes)")
+    if place is not None:
+        say(f"files of runs are in {place} and were not copied")
     return 0
 
 
@@ -96,7 +99,7 @@ def _refuse_server(settings: Settings) -> None:
 async def _doctor(settings: Settings, *, as_json: bool) -> int:
     _refuse_server(settings)
     async with reading(settings) as store:
-        findings = await examine(store)
+        findings = await examine(store, artefacts_at(settings.artefacts, database_path(settings.db)))
     is_sound = not any(finding.problems for finding in findings)
     if as_json:
         is_written = give({"ok": is_sound, "checks": findings})

@@ -75,6 +75,7 @@ class Holdfast:
     - `secrets`: functions that return the value of a secret by name, or None. One with a parameter `tenant` receives the tenant of
       the run, any other is called only for the tenant `default`.
     - `template_env`: the environment variables that templates may use.
+    - `artefacts`: where files of runs are stored: a folder, or `s3://BUCKET/PREFIX` (extra `s3`). Default: beside the database.
     - `artefact_roots`: folders from which tools may return files, besides the work folder of each attempt.
     - `allow_networks`: `http_request` may call only public addresses and these networks. None is no limit.
     - `public_url`: the address of a server on this database. Calls with `supports_async_callback` get a `callback_url` there.
@@ -102,6 +103,7 @@ class Holdfast:
         remote: RemoteCaller | None = None,
         secrets: Iterable[Provider] = (),
         template_env: Collection[str] = (),
+        artefacts: str | os.PathLike[str] | None = None,
         artefact_roots: Iterable[str | os.PathLike[str]] = (),
         allow_networks: Iterable[str] | None = None,
         public_url: str | None = None,
@@ -149,6 +151,7 @@ class Holdfast:
             clock,
             options,
             durability=durability,
+            artefacts=None if artefacts is None else os.fspath(artefacts),
             artefact_roots=artefact_roots,
         )
         self._plugins = None if plugins is None else given(plugins)
@@ -309,10 +312,20 @@ class Holdfast:
 
     @checked
     def artefact(self, uri: str) -> Path:
-        """The path of the file of `artefact://sha256/…`, for reading."""
+        """The path of the file of `artefact://sha256/…`, for reading. Where files are in a bucket, use `await hf.fetch(uri, folder)`."""
         artefacts = self._engine.artefacts
         assert artefacts is not None
-        return artefacts.path(uri)
+        if artefacts.is_remote:
+            raise RuntimeError("the files of this engine are in a bucket: use await hf.fetch(uri, folder)")
+        return artefacts.fetch(uri, Path)
+
+    @checked
+    async def fetch(self, uri: str, folder: str | os.PathLike[str]) -> Path:
+        """The path of the file of `artefact://sha256/…`, for reading: where it is stored, or a copy of it in `folder` if it is in a
+        bucket."""
+        artefacts = self._engine.artefacts
+        assert artefacts is not None
+        return await artefacts.work(artefacts.fetch, uri, lambda: Path(folder))
 
     @checked
     async def cancel(self, run_id: str, reason: str = "") -> Cancellation:

@@ -69,7 +69,7 @@ class Outputs:
                 f"file_refs may have at most {most} beside the files ({limits.met('file_refs_bytes_max')})"
             )
         keep = functools.partial(self._artefacts.of(tenant).keep, from_outside=from_outside)
-        kept, stored = await in_thread(keep, decode(head), made_by, workdir)
+        kept, stored = await self._artefacts.work(keep, decode(head), made_by, workdir)
         return encode(kept).join(parts), stored
 
     async def redacted(self, text: bytes) -> bytes:

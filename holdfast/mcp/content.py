@@ -6,7 +6,6 @@ and which files a caller may see.
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import mimetypes
 from collections.abc import Iterator, Mapping
@@ -69,14 +68,10 @@ class Contents:
             return None
         try:
             queries = seen(self._services, talk.caller.principal).queries
-            path = await queries.artefact(talk.tenant, uri.removeprefix(SCHEME))
+            file = await queries.artefact(talk.tenant, uri.removeprefix(SCHEME))
         except NotFound:
             return None
-
-        def read() -> bytes | None:
-            return path.read_bytes() if path.stat().st_size <= INLINE_BYTES_MAX else None
-
-        return await asyncio.to_thread(read)
+        return await file.read(0, file.size) if file.size <= INLINE_BYTES_MAX else None
 
     def _url(self, uri: str) -> str:
         base = self._services.settings.public_url or self._services.address

@@ -11,7 +11,8 @@ import shutil
 from pathlib import Path
 
 from holdfast.errors import Refused, StoreUnavailable
-from holdfast.store.artefacts import Artefacts
+from holdfast.store.artefact_files import ArtefactFiles
+from holdfast.store.artefact_place import folder_beside
 from holdfast.store.base import StoreFile
 from holdfast.store.files import create, create_folder, sync
 
@@ -21,12 +22,12 @@ def back_up(store: StoreFile, target: Path, *, as_copy: bool = False) -> list[Pa
 
     With `as_copy` the copy gets its own identity: it does not accept job tokens and callback URLs that the original issued.
     """
-    names = [target, artefacts_of(target)]
+    names = [target, folder_beside(target)]
     for path in names:
         if path.exists():
             raise Refused(f"{path} is already there, and a backup overwrites nothing; name another file")
     partial = target.with_name(f".{target.name}.partial")
-    parts = [partial, artefacts_of(partial)]
+    parts = [partial, folder_beside(partial)]
     try:
         _discard(parts)
         _write(store, *parts, as_copy=as_copy)
@@ -39,17 +40,12 @@ def back_up(store: StoreFile, target: Path, *, as_copy: bool = False) -> list[Pa
         _discard(parts)
 
 
-def artefacts_of(database: Path) -> Path:
-    """Return the folder of a database's artefacts."""
-    return database.with_name(f"{database.name}.artefacts")
-
-
 def _write(store: StoreFile, database: Path, artefacts: Path, *, as_copy: bool) -> None:
     """Copy the database first. An artefact is on disk before the row that names it, so a later listing of the folder contains every
     artefact that the copy names."""
     store.copy_to(str(database), as_copy=as_copy)
     sync(database)
-    source = artefacts_of(Path(store.path))
+    source = folder_beside(Path(store.path))
     if source.is_dir():
         _copy_artefacts(source, artefacts)
 
@@ -80,7 +76,7 @@ def _discard(paths: list[Path]) -> None:
 
 def _copy_artefacts(source: Path, target: Path) -> None:
     create_folder(target)
-    for file in (file for shelf in Artefacts(source).shelves() for file in (source / shelf).iterdir()):
+    for file in (file for shelf in ArtefactFiles(source).shelves() for file in (source / shelf).iterdir()):
         folder = target / file.parent.relative_to(source)
         create_folder(folder)
         with contextlib.suppress(FileNotFoundError):  # deleted during the copy: no row names it

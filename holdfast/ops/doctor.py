@@ -10,11 +10,11 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import HoldfastError
-from holdfast.ops.backup import artefacts_of
+from holdfast.errors import ArtefactsUnavailable, HoldfastError
 from holdfast.ops.doctor_runs import compared
 from holdfast.spec.notation import definition_from_stored
-from holdfast.store.artefacts import SCHEME, Artefacts
+from holdfast.store.artefact_place import artefacts_at
+from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import COPIED, Acknowledged, StoreFile
 from holdfast.store.lock import holder_of, read_lock
 from holdfast.values import canonical, decode
@@ -43,8 +43,8 @@ DAMAGED: Final = (
 )
 
 
-async def examine(store: StoreFile) -> list[Finding]:
-    """Run all checks on one snapshot of a database."""
+async def examine(store: StoreFile, artefacts: Artefacts | None = None) -> list[Finding]:
+    """Run all checks on one snapshot of a database. Its artefacts are beside it, unless they are given."""
     acknowledged = store.acknowledged()  # read first: later commits are not missing
     file = store.check_file()
     findings = [Finding("file", file, "" if file else "every page is sound", DAMAGED if file else "")]
@@ -58,7 +58,7 @@ async def examine(store: StoreFile) -> list[Finding]:
             for name in store.checks()
         ]
         findings += [_large_values(store), _payloads(store), _definitions(store), _schedules(store)]
-        findings += _artefacts(store)
+        findings += _artefacts(store, artefacts or artefacts_at(None, store.path))
         findings += [_found(*each) for each in await compared(store, PROBLEMS_MAX)]
     return [*findings, *_machine(Path(store.path))]
 
@@ -135,23 +135,35 @@ def _schedules(store: StoreFile) -> Finding:
     return Finding("schedules can be read", wrong[:PROBLEMS_MAX], f"{len(seen)} schedules", hint)
 
 
-def _artefacts(store: StoreFile) -> list[Finding]:
-    artefacts, missing, wrong, seen = Artefacts(artefacts_of(Path(store.path))), [], [], 0
+def _artefacts(store: StoreFile, artefacts: Artefacts) -> list[Finding]:
+    """A bucket is asked whether it has each file, and its size; to read them all could take days."""
+    missing, wrong, seen = [], [], 0
     for tenant, sha256, size in store.artefacts_named():
+        try:
+            found = artefacts.of(tenant).find(sha256) or (
+                None if artefacts.is_remote else artefacts.find(sha256)
+            )
+        except ArtefactsUnavailable as error:
+            return [
+                Finding(
+                    "artefacts are there", [str(error)], hint="repeat this command when it can be reached"
+                )
+            ]
+        if found is None and artefacts.is_remote and not size:
+            continue  # a run was told of it, and that it is there was never known
         seen += 1
-        holder = next((one for one in (artefacts.of(tenant), artefacts) if one.has(sha256)), None)
-        if holder is None:
+        if found is None:
             missing.append(f"the artefact {sha256[:12]}… is not there")
-            continue
-        path = holder.path(SCHEME + sha256)
-        if size and (found := path.stat().st_size) != size:  # 0: a run that was only given it
-            missing.append(f"the artefact {sha256[:12]}… has {found:,} bytes instead of {size:,}")
-        elif (digest := _digest_of(path)) != sha256:
-            wrong.append(f"{path} has other content than its name says: its sha256 is {digest[:12]}…")
-    return [
-        _found("artefacts are there", missing, f"{seen} files"),
-        _found("artefacts have their hash", wrong, f"{seen} files"),
-    ]
+        elif size and found.size != size:  # 0: a run that was only given it
+            missing.append(f"the artefact {sha256[:12]}… has {found.size:,} bytes instead of {size:,}")
+        elif found.path is not None and (digest := _digest_of(found.path)) != sha256:
+            wrong.append(f"{found.path} has other content than its name says: its sha256 is {digest[:12]}…")
+    there = _found("artefacts are there", missing, f"{seen} files")
+    return (
+        [there]
+        if artefacts.is_remote
+        else [there, _found("artefacts have their hash", wrong, f"{seen} files")]
+    )
 
 
 def _digest_of(path: Path) -> str:

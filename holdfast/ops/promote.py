@@ -17,6 +17,7 @@ import msgspec
 from holdfast.errors import Refused, StoreDamaged
 from holdfast.runtime.fatal_runs import set_aside_of
 from holdfast.runtime.load import load_run
+from holdfast.store.artefact_files import ArtefactFiles
 from holdfast.store.artefacts import PIECE_BYTES, Artefacts
 from holdfast.store.base import Store
 from holdfast.store.promotion import Move, Placing, Source, Target
@@ -95,12 +96,12 @@ class _Moving:
 
 
 async def promote(
-    source: Source, target: Target, artefacts: tuple[Artefacts, Artefacts], lease_ms: int, tell: Tell
+    source: Source, target: Target, artefacts: tuple[ArtefactFiles, Artefacts], lease_ms: int, tell: Tell
 ) -> Promoted:
     """Move the contents of a file that only the caller has open, and its artefacts from one place to another."""
     moving = _Moving(source, target, lease_ms, tell)
     move = await moving.marked()
-    copied = _copy(*artefacts)
+    copied = copy_artefacts(*artefacts)
     compared = 0
     if await moving.fill(move):
         compared = await moving.compare()
@@ -122,12 +123,12 @@ async def give_up(source: Source, target: Target) -> None:
     source.note_move(None)
 
 
-def _copy(source: Artefacts, target: Artefacts) -> int:
+def copy_artefacts(source: ArtefactFiles, target: Artefacts) -> int:
     """Copy the artefacts that are not there yet. Return how many there are."""
     count = 0
     for tenant, path in source.stored():
         count += 1
-        if not target.of(tenant).has(path.name):
+        if target.of(tenant).find(path.name) is None:
             with open(path, "rb") as file:
                 sha256, _ = target.of(tenant).put(iter(lambda: file.read(PIECE_BYTES), b""), str(path))
             if sha256 != path.name:

@@ -9,7 +9,14 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
-from holdfast.errors import HoldfastError, NodeIsOver, NotFound, Refused, StoreUnavailable
+from holdfast.errors import (
+    ArtefactsUnavailable,
+    HoldfastError,
+    NodeIsOver,
+    NotFound,
+    Refused,
+    StoreUnavailable,
+)
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.service import Service
@@ -17,7 +24,6 @@ from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
 from holdfast.store.beats import MINUTE_MS
-from holdfast.threads import in_thread
 from holdfast.values import DEFAULT_TENANT, Millis
 from holdfast.views.pulse import added_up_before
 
@@ -98,6 +104,8 @@ class Upkeep(Service):
             await self._sweep()
         except StoreUnavailable as error:
             log.warning("cannot delete old runs now: %s", error)
+        except ArtefactsUnavailable as error:
+            log.warning("cannot delete unused files now: %s", error)
         except NodeIsOver:
             self.abandon()  # the process that took over the file does it
         except Exception:  # a bug here must not affect runs
@@ -113,17 +121,17 @@ class Upkeep(Service):
             await forget_pulse(self._store, self._committer, before)
 
     async def _sweep(self) -> None:
-        """Delete unused artefacts, one folder at a time, so that few file names are in memory."""
+        """Delete unused artefacts, one shelf at a time, so that few names are in memory."""
         files, now = self._artefacts, self._clock.now()
-        if not files.folder.is_dir():
+        if files.was_never_used:
             return
-        await in_thread(files.sweep_unfinished, now)
+        await files.work(files.sweep_unfinished, now)
         kept = await self._store.artefacts_of_keys()
-        for shelf in await in_thread(files.shelves):
+        for shelf in await files.work(files.shelves):
             if self._stopping.is_set():
                 return
             named = await self._store.artefacts_of_shelf(Path(shelf).name)
-            await in_thread(files.sweep, shelf, named | kept, now)
+            await files.work(files.sweep, shelf, named | kept, now)
 
     async def _by_pieces(self, piece: Callable[[], Awaitable[int]]) -> None:
         while not self._stopping.is_set() and await piece():

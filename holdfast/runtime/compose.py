@@ -28,7 +28,6 @@ from holdfast.execution.dispatcher import (
 from holdfast.execution.kept import RemoteTools
 from holdfast.execution.logs import Logs
 from holdfast.execution.outputs import Outputs
-from holdfast.ops.backup import artefacts_of
 from holdfast.ops.board_keeper import BoardKeeper
 from holdfast.ops.upkeep import Upkeep
 from holdfast.plugins.call import add_tools
@@ -52,15 +51,16 @@ from holdfast.runtime.resident import Residents
 from holdfast.runtime.restore import Restore
 from holdfast.runtime.runs import Runs
 from holdfast.runtime.service import Service
+from holdfast.runtime.settled import artefacts_of, secrets_of
 from holdfast.runtime.starts import Starts
 from holdfast.runtime.supplies import Supplies
 from holdfast.runtime.waiters import Waiters
 from holdfast.runtime.wakes import Wakes
+from holdfast.store.artefact_place import is_bucket, work_beside
 from holdfast.store.artefacts import Artefacts
 from holdfast.store.base import Store
 from holdfast.store.lock import Lock
 from holdfast.store.open import database_path, lock_of, open_url
-from holdfast.store.roots import Protected, Roots
 from holdfast.tools.registry import Registry
 from holdfast.tools.secrets import Secrets
 from holdfast.triggers.event_runs import EventRuns
@@ -117,6 +117,8 @@ def engine_of(
         "the schedules": settings.schedules,
     }
     others = [(what, Path(place)) for what, place in settled.items() if place]
+    if settings.artefacts is not None and not is_bucket(settings.artefacts):
+        others.append(("the artefacts", Path(settings.artefacts)))
     store = open_url(settings.db, shares_loop=True)
     options = Options(
         attempts_max=settings.attempts_max or ATTEMPTS_MAX,
@@ -135,7 +137,7 @@ def engine_of(
         tunes_gc=True,
         retention_days=settings.retention_days,
     )
-    artefacts = artefacts_beside(path, settings.artefact_roots, registry, others)
+    artefacts = artefacts_of(settings.artefacts, path, settings.artefact_roots, registry, others)
     engine = Engine(parts_of(store, registry, clock, _in_file(options, path, artefacts)))
     if plugins is not None:
         engine.plugins.use(plugins)
@@ -149,13 +151,14 @@ def embedded(
     options: Options,
     *,
     durability: str,
+    artefacts: str | None,
     artefact_roots: Iterable[str | os.PathLike[str]],
 ) -> Engine:
     """The engine inside a user's own program."""
     path = database_path(database)
     store = open_url(database, durability=durability, threads=not options.manual_clock)
-    artefacts = artefacts_beside(path, artefact_roots, registry)
-    return Engine(parts_of(store, registry, clock, _in_file(options, path, artefacts)))
+    kept = artefacts_of(artefacts, path, artefact_roots, registry)
+    return Engine(parts_of(store, registry, clock, _in_file(options, path, kept)))
 
 
 def _in_file(options: Options, path: str, artefacts: Artefacts) -> Options:
@@ -163,7 +166,7 @@ def _in_file(options: Options, path: str, artefacts: Artefacts) -> Options:
     return msgspec.structs.replace(
         options,
         artefacts=artefacts,
-        workdirs=Path(f"{path}.work").absolute(),
+        workdirs=work_beside(path),
         mark=mark_beside(path),
         has_upkeep=True,
     )
@@ -476,24 +479,3 @@ def _services(
         nodes,
         fires,
     ]
-
-
-# ------------------------------------------------------------------------------------------------ what settings mean
-
-
-def secrets_of(settings: Settings) -> Secrets:
-    tenants = {name: table.get("secrets", ()) for name, table in settings.tenants.items()}
-    known = (settings.key, settings.resume_secret)
-    return Secrets(tenants=tenants, callback_env=settings.callback_env, known=known)
-
-
-def artefacts_beside(
-    database: str,
-    roots: Iterable[str | os.PathLike[str]],
-    registry: Registry,
-    others: Iterable[tuple[str, Path]] = (),
-) -> Artefacts:
-    """The artefacts of a database. Raises RootRefused if a root would expose the server's own files."""
-    tools = [("the tools", path) for path in registry.sources()]
-    protected = Protected(Path(database), [*others, *tools])
-    return Artefacts(artefacts_of(Path(database)), Roots(map(Path, roots), protected))

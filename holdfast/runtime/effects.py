@@ -85,8 +85,8 @@ class Effects:
         """An evicted run was made due by the commit of another run."""
         self._alarms.timers.due_in_store(self._clock.now())
 
-    def has_artefact(self, tenant: str, sha256: str) -> bool:
-        return self._artefacts is not None and self._artefacts.of(tenant).has(sha256)
+    def notes_artefact(self, tenant: str, sha256: str) -> bool:
+        return self._artefacts is not None and self._artefacts.of(tenant).is_worth_noting(sha256)
 
     def set_aside(self, no: RunNo) -> None:
         self._feed.end(set_aside_error(self._door, no), no)

@@ -145,8 +145,11 @@ class Engine:
         if self._options.workdirs is not None:
             # of attempts that an earlier process left open
             shutil.rmtree(self._options.workdirs, ignore_errors=True)
-        if self.artefacts is not None and self.artefacts.is_undivided:
-            self.artefacts.divide(await self.store.artefacts_of_tenants())
+        if self.artefacts is not None:
+            if self.artefacts.is_undivided:
+                self.artefacts.divide(await self.store.artefacts_of_tenants())
+            if self.artefacts.is_remote:
+                await self.artefacts.work(self.artefacts.check)
         if self._options.tunes_gc:
             collector.tune()
         self.door.quarantined.update(await self._fatal_runs.open(self.clock))

@@ -1,7 +1,7 @@
-"""Artefacts: files by their sha256 in a folder beside the database. Knows no runs and no steps.
+"""Artefacts: files by their sha256. What every place for them has in common: entries of file_refs become stored files.
 
-A file and its directory entry are synced before a row that refers to the file is committed, so a power cut cannot leave a row
-without its file. Files that no row refers to are deleted after a day.
+A file is stored before the row that refers to it is committed, so a crash cannot leave a row without its file. Files that no row
+refers to are deleted after a day. Knows no runs and no steps.
 """
 
 from __future__ import annotations
@@ -12,22 +12,26 @@ import contextlib
 import hashlib
 import os
 import re
-import threading
-from collections.abc import Collection, Iterable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, ClassVar, Final, ParamSpec, TypeVar
 
 from holdfast import limits
-from holdfast.store.files import create, create_folder, sync
+from holdfast.errors import HoldfastError
+from holdfast.store.files import create
 from holdfast.store.roots import FileRefused, Roots
+from holdfast.threads import in_thread
 from holdfast.values import DEFAULT_TENANT, Millis
 
 SCHEME: Final = "artefact://sha256/"
 PIECE_BYTES: Final = 1024 * 1024
 PATH_CHARS_SHOWN: Final = 200  # of a path in an error
 TENANT: Final = "tenant-"  # prefix of the folder of a tenant
-DIVIDED: Final = ".by-tenant"  # marks that files of older releases were moved to their tenants
 GRACE_SECONDS: Final = 24 * 3600  # how long a file without a reference is kept
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 _SCHEME_BYTES = SCHEME.encode()
 _NAMED = re.compile(re.escape(_SCHEME_BYTES) + rb"([0-9a-f]{64})")
@@ -40,22 +44,44 @@ def named_in(text: bytes) -> frozenset[str]:
     return _NONE if text.find(_SCHEME_BYTES) < 0 else frozenset(map(bytes.decode, _NAMED.findall(text)))
 
 
+def sha256_of(uri: str) -> str:
+    found = _URI.match(uri)
+    if found is None:
+        raise ArtefactError(f"{uri!r} is not an artefact URI; expected {SCHEME}<64 hex digits>")
+    return found[1]
+
+
+class PlaceRefused(HoldfastError, ValueError):
+    """A place for artefacts that cannot be used."""
+
+    code = "artefact_place_refused"
+
+
 class ArtefactError(Exception):
-    """An entry of file_refs that cannot be stored; the message names it and says why."""
+    """An entry of file_refs that cannot be stored, or an address without a file; the message names it and says why."""
 
     kind = "artefact"
 
 
-class Artefacts:
-    """The artefacts of one tenant. Each tenant has its own folder, so the hash of another tenant's file finds nothing.
+class Found:
+    """A stored file: its size, its path if it is on this machine, and how it is read, which may take a while."""
 
-    The artefacts of `default` are in the folder itself, where older releases stored the files of all tenants.
+    __slots__ = ("path", "read", "size")
+
+    def __init__(self, size: int, path: Path | None, read: Callable[[int, int], bytes]) -> None:
+        self.size, self.path, self.read = size, path, read
+
+
+class Artefacts(ABC):
+    """The artefacts of one tenant, and the way to those of the others: the hash of another tenant's file finds nothing.
+
+    All that may wait for a disk or a network blocks; on an event loop it is called with `work`.
     """
 
-    def __init__(self, folder: Path, roots: Roots | None = None) -> None:
-        self.folder = folder
+    is_remote: ClassVar = False  # whether files must be fetched from another machine
+
+    def __init__(self, roots: Roots | None = None) -> None:
         self._roots = roots or Roots()
-        self._naming = threading.Lock()  # keeps a file from being deleted while it is stored again
         self._others: dict[str, Artefacts] = {}
 
     def of(self, tenant: str) -> Artefacts:
@@ -63,34 +89,28 @@ class Artefacts:
             return self
         found = self._others.get(tenant)
         if found is None:
-            found = self._others[tenant] = Artefacts(self.folder / (TENANT + tenant), self._roots)
-            found._naming = self._naming
+            found = self._others[tenant] = self._of(tenant)
         return found
+
+    @abstractmethod
+    def _of(self, tenant: str) -> Artefacts: ...
+
+    async def work(self, act: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        """The result of one of these methods, while the event loop goes on."""
+        return await in_thread(act, *args, **named)
+
+    def check(self) -> None:  # noqa: B027
+        """Raise ArtefactsUnavailable if files can never be stored as things are, so that a server says so when it starts."""
 
     @property
     def is_undivided(self) -> bool:
-        """Return whether this is the folder of an older release, which stored the files of all tenants together."""
-        return self.folder.is_dir() and not (self.folder / DIVIDED).exists()
+        """Return whether an older release has stored the files of all tenants together here."""
+        return False
 
-    def divide(self, made: Iterable[tuple[str, str, bool]]) -> None:
-        """Move the files of other tenants out of the folder of `default`, where older releases stored them. `made` lists tenant,
-        sha256, and whether `default` has the same file."""
-        if not self.is_undivided:
-            return
-        moved, folders = set(), {self.folder}
-        for tenant, sha256, is_shared in made:
-            source, target = self._place(sha256), self.of(tenant)._place(sha256)
-            create_folder(target.parent)
-            folders |= {target.parent, target.parent.parent}
-            with contextlib.suppress(FileExistsError, FileNotFoundError):
-                os.link(source, target)
-            if not is_shared:
-                moved.add(source)
-        for folder in folders:  # so that a power cut cannot leave a file without a directory entry
-            sync(folder)
-        for source in moved:  # after all links are made: several tenants may have the same file
-            source.unlink(missing_ok=True)
-        os.close(create(self.folder / DIVIDED))
+    def divide(self, made: Iterable[tuple[str, str, bool]]) -> None:  # noqa: B027  # most places have nothing to divide
+        """Give each tenant its files. `made` lists tenant, sha256, and whether `default` has the same file."""
+
+    # ------------------------------------------------------------------------------------------------ storing
 
     def keep(
         self, entries: Any, job_id: str, workdir: Path | None, *, from_outside: bool = False
@@ -122,9 +142,10 @@ class Artefacts:
     def _put_entry(self, entry: dict[str, Any], where: str, workdir: Path | None) -> tuple[str, int]:
         if isinstance(text := entry.get("inline_b64"), str):
             try:
-                return self.put(iter([base64.b64decode(text, validate=True)]), where)
+                content = base64.b64decode(text, validate=True)
             except (binascii.Error, ValueError):
                 raise ArtefactError(f"{where}.inline_b64 is not base64") from None
+            return self.put(iter([content]), where)
         if not isinstance(path := entry.get("path"), str):
             raise ArtefactError(f"{where} has none of `path`, `inline_b64` and `uri`")
         shown = ascii(path)[:PATH_CHARS_SHOWN]
@@ -136,82 +157,58 @@ class Artefacts:
         except OSError as error:
             raise ArtefactError(f"{where}: {shown} cannot be stored: {error.strerror or error}") from None
 
+    @abstractmethod
     def put(self, pieces: Iterator[bytes], where: str = "the artefact") -> tuple[str, int]:
-        """Store bytes under their hash; when this returns, they and their name survive a power cut."""
-        if not self.folder.is_dir():
-            is_first = not self.folder.parent.is_dir()  # of any tenant
-            create_folder(self.folder)
-            sync(self.folder.parent)
-            if is_first:
-                sync(self.folder.parent.parent)
-        made = self.folder / f".new-{os.getpid()}-{os.urandom(8).hex()}"
-        digest, size = hashlib.sha256(), 0
-        try:
-            with os.fdopen(create(made), "wb") as file:
-                for piece in pieces:
-                    size += len(piece)
-                    if size > limits.now.artefact_bytes_max:
-                        raise ArtefactError(
-                            f"{where} is over {limits.size(limits.now.artefact_bytes_max)} ({limits.met('artefact_bytes_max')})"
-                        )
-                    digest.update(piece)
-                    file.write(piece)
-                file.flush()
-                os.fsync(file.fileno())
-            self._name(made, digest.hexdigest())
-        finally:
-            made.unlink(missing_ok=True)
-        return digest.hexdigest(), size
+        """Store bytes under their hash; when this returns, they and their name survive a power cut. Gives hash and size."""
 
-    def _name(self, made: Path, sha256: str) -> None:
-        target = self._place(sha256)
-        if not target.parent.exists():
-            create_folder(target.parent)
-            sync(self.folder)
-        with self._naming:
-            os.replace(made, target)
-        sync(target.parent)
+    # ------------------------------------------------------------------------------------------------ reading
 
-    def path(self, uri: str) -> Path:
-        """The file behind an address. Callers must not write to it."""
-        found = _URI.match(uri)
-        if found is None:
-            raise ArtefactError(f"{uri!r} is not an artefact URI; expected {SCHEME}<64 hex digits>")
-        if not self.has(found[1]):
-            raise ArtefactError(f"the artefact {uri} is not here")
-        return self._place(found[1])
+    @abstractmethod
+    def find(self, sha256: str) -> Found | None: ...
 
-    def has(self, sha256: str) -> bool:
-        return self._place(sha256).is_file()
+    @abstractmethod
+    def fetch(self, uri: str, folder: Callable[[], Path]) -> Path:
+        """The file behind an address, for reading: where it is stored, or a copy in a folder of the caller's."""
 
-    def _place(self, sha256: str) -> Path:
-        return self.folder / sha256[:2] / sha256
+    @abstractmethod
+    def is_worth_noting(self, sha256: str) -> bool:
+        """Whether a run that was told of a file should keep it from being deleted. Asked on the event loop, so it must not wait."""
 
+    # ------------------------------------------------------------------------------------------------ tidying
+
+    @property
+    def was_never_used(self) -> bool:
+        """Whether nothing can be here, as far as that is known without waiting."""
+        return False
+
+    @abstractmethod
     def shelves(self) -> list[str]:
-        """The folders that can be cleaned one by one. Each is named by the first two digits of the hashes in it."""
-        folders = (*self.folder.glob("[0-9a-f][0-9a-f]"), *self.folder.glob(f"{TENANT}*/[0-9a-f][0-9a-f]"))
-        return sorted(str(path.relative_to(self.folder)) for path in folders)
+        """The parts that can be cleaned one by one. Each is named by the first two digits of the hashes in it."""
 
-    def stored(self) -> Iterator[tuple[str, Path]]:
-        """Every file of every tenant: tenant, path. Its name is its hash."""
-        for shelf in self.shelves():
-            tenant = shelf.partition("/")[0].removeprefix(TENANT) if "/" in shelf else DEFAULT_TENANT
-            for path in sorted((self.folder / shelf).iterdir()):
-                yield tenant, path
-
+    @abstractmethod
     def sweep(self, shelf: str, named: Collection[str], now: Millis) -> int:
         """Delete the files of a shelf that are older than a day and not in `named`. Return how many were deleted."""
-        return self._remove((path for path in self.folder.glob(f"{shelf}/*") if path.name not in named), now)
 
     def sweep_unfinished(self, now: Millis) -> int:
-        """Delete the temporary files of processes that ended while they stored a file."""
-        return self._remove((*self.folder.glob(".new-*"), *self.folder.glob(f"{TENANT}*/.new-*")), now)
+        """Delete what processes left behind that ended while they stored a file. Return how much that was."""
+        return 0
 
-    def _remove(self, paths: Iterable[Path], now: Millis) -> int:
-        removed, before = 0, now / 1000 - GRACE_SECONDS
-        for path in paths:
-            with self._naming, contextlib.suppress(FileNotFoundError):
-                if path.stat().st_mtime < before:
-                    path.unlink()
-                    removed += 1
-        return removed
+
+@contextlib.contextmanager
+def written_down(folder: Path, pieces: Iterator[bytes], where: str) -> Iterator[tuple[Path, str, int]]:
+    """A new file with these bytes, which is removed unless the caller renames it; its hash and its size."""
+    made = folder / f".new-{os.getpid()}-{os.urandom(8).hex()}"
+    digest, size = hashlib.sha256(), 0
+    try:
+        with os.fdopen(create(made), "wb") as file:
+            for piece in pieces:
+                size += len(piece)
+                if size > limits.now.artefact_bytes_max:
+                    raise ArtefactError(
+                        f"{where} is over {limits.size(limits.now.artefact_bytes_max)} ({limits.met('artefact_bytes_max')})"
+                    )
+                digest.update(piece)
+                file.write(piece)
+        yield made, digest.hexdigest(), size
+    finally:
+        made.unlink(missing_ok=True)

@@ -22,7 +22,7 @@ import threading
 import types
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, ParamSpec, TypeVar
 
 import msgspec
 
@@ -34,6 +34,9 @@ from holdfast.tools.prints import Lines
 from holdfast.tools.registry import Tool
 from holdfast.tools.tracebacks import traceback_of
 from holdfast.values import RunId
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 HEADER: Final = struct.Struct("!I")
 # The module name of the parent's script, so that its main part does not run.
@@ -142,7 +145,14 @@ class Child:
         else:
             os.killpg(0, signal.SIGKILL)
 
-    def path(self, uri: str) -> Path:
+    is_remote: ClassVar = False  # this process does nothing else meanwhile
+
+    async def work(self, act: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
+        return act(*args, **named)
+
+    def fetch(
+        self, uri: str, folder: Callable[[], Path]
+    ) -> Path:  # the engine knows the folder of the attempt
         """Return the file of an artefact; only the engine knows its path."""
         with self._asking:
             self._send(Asked(uri))

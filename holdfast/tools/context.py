@@ -5,6 +5,7 @@ Knows one attempt. Reports go to a function given by the caller, from the thread
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import secrets
@@ -13,7 +14,7 @@ import tempfile
 from collections.abc import Callable
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ParamSpec, Protocol, TypeVar
 
 import msgspec
 
@@ -24,12 +25,18 @@ from holdfast.values import RunId
 
 log = logging.getLogger("holdfast.tool")
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 
 Emit = Callable[[str, dict[str, Any]], None]
 
 
 class Files(Protocol):
-    def path(self, uri: str) -> Path: ...
+    @property
+    def is_remote(self) -> bool: ...
+    def fetch(self, uri: str, folder: Callable[[], Path]) -> Path: ...
+    async def work(self, act: Callable[P, T], *args: P.args, **named: P.kwargs) -> T: ...
 
 
 class RunTrigger(msgspec.Struct, frozen=True):
@@ -145,10 +152,22 @@ class Context:
         return self._workdir if self._workdir is not None and self._workdir.exists() else None
 
     def artefact(self, uri: str) -> Path:
-        """The file behind `artefact://sha256/…`, to read from."""
+        """The file behind `artefact://sha256/…`, to read from. If it is in a bucket, this waits for a copy in `workdir`, so an async
+        tool uses `fetch`."""
+        files = self._files()
+        if files.is_remote and _is_on_a_loop():
+            raise RuntimeError("files are in a bucket here: in an async tool, use await context.fetch(uri)")
+        return files.fetch(uri, lambda: self.workdir)
+
+    async def fetch(self, uri: str) -> Path:
+        """The same, for async tools: other work goes on while the file is copied."""
+        files = self._files()
+        return await files.work(files.fetch, uri, lambda: self.workdir)
+
+    def _files(self) -> Files:
         if self._artefacts is None:
             raise RuntimeError("this engine has no artefact store")
-        return self._artefacts.path(uri)
+        return self._artefacts
 
     def planned_workdir(self) -> Path:
         """The path of the folder, whether or not it exists: another process may create it, and this one must remove it."""
@@ -196,6 +215,14 @@ class Context:
         if self._logged is None:
             self._logged = self._secrets.lines()
         return {**data, "message": self._logged(data["message"])}
+
+
+def _is_on_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
 
 
 def line_of(data: dict[str, Any]) -> str:

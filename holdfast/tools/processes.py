@@ -209,6 +209,7 @@ class Process(asyncio.Protocol):
         self._received = bytearray()
         self._report: asyncio.Future[child.Answer | child.Failure] | None = None
         self._context: Context | None = None
+        self._answering: asyncio.Task[None] | None = None  # a question of the process; it asks one at a time
         self._lost = self._loop.create_future()  # the socket has ended
         self._gone: asyncio.Future[int] = self._loop.create_future()  # the process has, with this code
         self._ours, theirs = socket.socketpair()
@@ -345,14 +346,14 @@ class Process(asyncio.Protocol):
             if self._context is not None:
                 self._context.relay(report.kind, report.data)
         elif isinstance(report, child.Asked):
-            self._answer(report.uri)
+            self._answering = self._loop.create_task(self._answer(report.uri, self._context))
         elif self._report is not None:
             _settle(self._report, report)
 
-    def _answer(self, uri: str) -> None:
+    async def _answer(self, uri: str, context: Context | None) -> None:
         assert self._transport is not None
         try:
-            found = child.Found(str(self._context.artefact(uri) if self._context is not None else ""))
+            found = child.Found(str(await context.fetch(uri) if context is not None else ""))
         except Exception as error:
             found = child.Found("", described(error)[1])
         self._transport.write(child.frame(found))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +26,7 @@ from holdfast.runtime.remembered import Remembered
 from holdfast.runtime.rerun import Again, restart
 from holdfast.runtime.runs import no_run
 from holdfast.spec.notation import Definition
-from holdfast.store.artefacts import Artefacts
+from holdfast.store.artefacts import Artefacts, Found
 from holdfast.store.base import Store
 from holdfast.store.lock import holder_of
 from holdfast.store.records import CallbackDelivery, Ends, LogLine, Release, RunRow, SetAside, Workflow
@@ -99,6 +98,17 @@ OUTPUT_BYTES_REMEMBERED_MAX: Final = 32 * 1024 * 1024
 
 
 _SHA256 = re.compile(r"[0-9a-f]{64}")
+
+
+class StoredFile:
+    """A file of a run: its size, its path if it is on this machine, and its bytes."""
+
+    def __init__(self, artefacts: Artefacts, found: Found) -> None:
+        self.size, self.path = found.size, found.path
+        self._artefacts, self._found = artefacts, found
+
+    async def read(self, start: int, end: int) -> bytes:
+        return await self._artefacts.work(self._found.read, start, end)
 
 
 class Queries:
@@ -258,13 +268,13 @@ class Queries:
         """Return what a list says of each run: when it began, why it failed, what it waits for first."""
         return await summaries(self.store, rows)
 
-    async def artefact(self, tenant: str, sha256: str) -> Path:
+    async def artefact(self, tenant: str, sha256: str) -> StoredFile:
         """Return a file that a run of the tenant refers to."""
-        artefacts = self._artefacts
-        is_named = _SHA256.fullmatch(sha256) and await self.store.names_artefact(tenant, sha256)
-        if artefacts is None or not is_named or not artefacts.of(tenant).has(sha256):
-            raise NotFound(f"no run here names an artefact {sha256!a:.80}")
-        return artefacts.of(tenant).path(f"artefact://sha256/{sha256}")
+        if _SHA256.fullmatch(sha256) and await self.store.names_artefact(tenant, sha256) and self._artefacts:
+            found = await self._artefacts.work(self._artefacts.of(tenant).find, sha256)
+            if found is not None:
+                return StoredFile(self._artefacts, found)
+        raise NotFound(f"no run here names an artefact {sha256!a:.80}")
 
     async def count(
         self,

@@ -11,7 +11,8 @@ from holdfast.execution.outputs import Outputs
 from holdfast.plan.answers import AnswerFailed, answer_of
 from holdfast.runtime.apart import LARGE_BYTES
 from holdfast.spec.steps import ResultRule
-from holdfast.store.artefacts import ArtefactError, Artefacts
+from holdfast.store.artefact_files import ArtefactFiles
+from holdfast.store.artefacts import ArtefactError
 from holdfast.tools.secrets import Secrets
 from holdfast.values import decode, encode
 from tests.decoded import sizes_decoded
@@ -28,7 +29,7 @@ PARTS = {
 
 
 def outputs(folder: Path | None = None) -> Outputs:
-    return Outputs(Secrets(), None if folder is None else Artefacts(folder))
+    return Outputs(Secrets(), None if folder is None else ArtefactFiles(folder))
 
 
 def by_rule(rule: ResultRule, answer: object) -> bytes:

@@ -14,7 +14,7 @@ from holdfast.errors import StoreUnavailable
 from holdfast.ops.backup import back_up
 from holdfast.ops.doctor import examine
 from holdfast.signing import Capability, opened, sealed
-from holdfast.store.artefacts import Artefacts
+from holdfast.store.artefact_files import ArtefactFiles
 from holdfast.store.batch import Batch
 from holdfast.store.records import AssignmentRow
 from holdfast.store.sqlite.store import SqliteStore
@@ -40,7 +40,7 @@ def original(tmp_path: Path) -> Path:
     store.submit(batch, told.append)
     assert told == [None]
     store.close_file()
-    Artefacts(tmp_path / "a.db.artefacts").put(iter([b"made"]))
+    ArtefactFiles(tmp_path / "a.db.artefacts").put(iter([b"made"]))
     return path
 
 

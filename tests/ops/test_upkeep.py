@@ -17,7 +17,8 @@ from holdfast.errors import NotFound, Refused, SchemaTooOld, StoreUnavailable
 from holdfast.ops.backup import back_up
 from holdfast.ops.doctor import Finding, examine
 from holdfast.ops.upkeep import AGAIN_SECONDS, FIRST_SECONDS, PAUSE_SECONDS, retire
-from holdfast.store.artefacts import SCHEME, Artefacts
+from holdfast.store.artefact_files import ArtefactFiles
+from holdfast.store.artefacts import SCHEME
 from holdfast.store.batch import Batch
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.store.statements import statements
@@ -149,7 +150,7 @@ async def test_old_runs_are_found_without_looking_at_the_others(tmp_path: Path) 
 @asynccontextmanager
 async def kept(path: Path, days: float | None = 30) -> AsyncIterator[Bench]:
     """An engine that looks after its file."""
-    artefacts = Artefacts(path / "h.db.artefacts")
+    artefacts = ArtefactFiles(path / "h.db.artefacts")
     engine = bench(path, [large, endless], clock(), artefacts=artefacts, has_upkeep=True, retention_days=days)
     await engine.open()
     try:
@@ -251,11 +252,11 @@ async def test_an_answer_that_was_given_anew_since_it_was_looked_at_stays(tmp_pa
 
 @by_hand
 async def test_files_that_no_run_names_go_after_a_day(tmp_path: Path) -> None:
-    artefacts = Artefacts(tmp_path / "h.db.artefacts")
+    artefacts = ArtefactFiles(tmp_path / "h.db.artefacts")
     stored = {name: artefacts.put(iter([name.encode()]))[0] for name in ("named", "old", "young")}
     half = artefacts.folder / ".new-1-ab"
     half.write_text("never finished")
-    for path in (*(artefacts.path(SCHEME + stored[name]) for name in ("named", "old")), half):
+    for path in (*(artefacts.fetch(SCHEME + stored[name], Path) for name in ("named", "old")), half):
         os.utime(path, (BEGAN / 1000 - 2 * DAY,) * 2)
     async with kept(tmp_path) as engine:
         await finished(engine, 1)
@@ -317,7 +318,7 @@ async def test_an_idle_engine_has_one_call_to_wait_for_and_a_closed_one_none(tmp
 
 @by_hand
 async def test_an_engine_that_does_not_drive_all_runs_deletes_nothing(tmp_path: Path) -> None:
-    artefacts = Artefacts(tmp_path / "h.db.artefacts")
+    artefacts = ArtefactFiles(tmp_path / "h.db.artefacts")
     engine = bench(tmp_path, [large], clock(), artefacts=artefacts, has_upkeep=True, retention_days=30)
     await engine.open(drive=False)
     await finished(engine, 1)

@@ -12,7 +12,7 @@ import pytest
 from holdfast import Context, RunFailed, StoreUnavailable, tool
 from holdfast.embed import RunHandle
 from holdfast.engine import draft
-from holdfast.store.artefacts import Artefacts
+from holdfast.store.artefact_files import ArtefactFiles
 from holdfast.store.batch import Batch
 from holdfast.tools.registry import Registry
 from tests.runtime.bench import Bench, Store, bench, engine_on, opened, rows
@@ -366,7 +366,7 @@ async def test_artefacts_of_a_commit_that_failed_are_named_when_it_is_made_good(
     async def step(ctx: Context) -> dict[str, Any]:
         return {"file_refs": [{"inline_b64": "aGVsbG8="}]}
 
-    engine = bench(tmp_path, [step], clock(), artefacts=Artefacts(tmp_path / "artefacts"))
+    engine = bench(tmp_path, [step], clock(), artefacts=ArtefactFiles(tmp_path / "artefacts"))
     await engine.open()
     engine.store.refuse = lambda batch: away(batch) if _has(batch, "step_succeeded") else None
     run = await engine.begin("name: n\nsteps: [{id: s, tool: step}]")

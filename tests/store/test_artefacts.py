@@ -15,7 +15,8 @@ import pytest
 
 from holdfast import limits
 from holdfast.store import artefacts as module
-from holdfast.store.artefacts import SCHEME, ArtefactError, Artefacts
+from holdfast.store.artefact_files import ArtefactFiles
+from holdfast.store.artefacts import SCHEME, ArtefactError
 from holdfast.store.batch import Batch
 from holdfast.store.roots import Roots
 from holdfast.store.sqlite.store import SqliteStore
@@ -27,46 +28,48 @@ TEXT = b"hello"
 SHA = hashlib.sha256(TEXT).hexdigest()
 
 
-def swept(store: Artefacts, named: set[str]) -> int:
+def swept(store: ArtefactFiles, named: set[str]) -> int:
     now = Millis(int(time.time() * 1000))
     return sum(store.sweep(shelf, named, now) for shelf in store.shelves())
 
 
 @pytest.fixture
-def kept(tmp_path: Path) -> Artefacts:
+def kept(tmp_path: Path) -> ArtefactFiles:
     (tmp_path / "work").mkdir()
-    return Artefacts(tmp_path / "artefacts", Roots([tmp_path / "work"]))
+    return ArtefactFiles(tmp_path / "artefacts", Roots([tmp_path / "work"]))
 
 
-def files(store: Artefacts) -> list[str]:
+def files(store: ArtefactFiles) -> list[str]:
     return sorted(str(path.relative_to(store.folder)) for path in store.folder.rglob("*") if path.is_file())
 
 
 def keep(
-    store: Artefacts, *entries: Any, workdir: Path | None = None
+    store: ArtefactFiles, *entries: Any, workdir: Path | None = None
 ) -> tuple[list[Any], list[tuple[str, int]]]:
     return store.keep(list(entries), "job", workdir)
 
 
-def test_a_file_is_stored_under_its_hash_and_its_entry_says_where(kept: Artefacts, tmp_path: Path) -> None:
+def test_a_file_is_stored_under_its_hash_and_its_entry_says_where(
+    kept: ArtefactFiles, tmp_path: Path
+) -> None:
     (tmp_path / "work" / "a.txt").write_bytes(TEXT)
     (entry,), stored = keep(kept, {"path": "a.txt", "name": "the file"})
     assert entry == {"name": "the file", "uri": SCHEME + SHA, "size": 5, "producer_job_id": "job"}
     assert (stored, files(kept)) == ([(SHA, 5)], [f"{SHA[:2]}/{SHA}"])
-    assert kept.path(entry["uri"]).read_bytes() == TEXT
+    assert kept.fetch(entry["uri"], Path).read_bytes() == TEXT
 
 
-def test_the_same_bytes_are_stored_once(kept: Artefacts) -> None:
+def test_the_same_bytes_are_stored_once(kept: ArtefactFiles) -> None:
     inline = {"inline_b64": base64.b64encode(TEXT).decode()}
     _, stored = keep(kept, inline, dict(inline))
     assert (stored, len(files(kept))) == ([(SHA, 5)] * 2, 1)
 
 
-def test_an_entry_that_has_an_address_is_left_as_it_is(kept: Artefacts) -> None:
+def test_an_entry_that_has_an_address_is_left_as_it_is(kept: ArtefactFiles) -> None:
     assert keep(kept, {"uri": "s3://elsewhere", "x": 1}) == ([{"uri": "s3://elsewhere", "x": 1}], [])
 
 
-def test_a_file_of_the_working_folder_is_found_there_first(kept: Artefacts, tmp_path: Path) -> None:
+def test_a_file_of_the_working_folder_is_found_there_first(kept: ArtefactFiles, tmp_path: Path) -> None:
     workdir = tmp_path / "own"
     workdir.mkdir()
     (workdir / "a.txt").write_bytes(TEXT)
@@ -74,17 +77,17 @@ def test_a_file_of_the_working_folder_is_found_there_first(kept: Artefacts, tmp_
     assert keep(kept, {"path": "a.txt"}, workdir=workdir)[1] == [(SHA, 5)]
 
 
-def test_files_of_one_tenant_are_not_there_for_another(kept: Artefacts) -> None:
+def test_files_of_one_tenant_are_not_there_for_another(kept: ArtefactFiles) -> None:
     inline = {"inline_b64": base64.b64encode(TEXT).decode()}
     kept.of("acme").keep([inline], "job", None)
-    assert kept.of("acme").path(SCHEME + SHA).read_bytes() == TEXT
+    assert kept.of("acme").fetch(SCHEME + SHA, Path).read_bytes() == TEXT
     for other in (kept, kept.of("other")):
-        assert not other.has(SHA)
+        assert not other.is_worth_noting(SHA)
         with pytest.raises(ArtefactError, match="not here"):
-            other.path(SCHEME + SHA)
+            other.fetch(SCHEME + SHA, Path)
 
 
-def test_folders_and_files_of_tenants_are_private(kept: Artefacts, tmp_path: Path) -> None:
+def test_folders_and_files_of_tenants_are_private(kept: ArtefactFiles, tmp_path: Path) -> None:
     umask = os.umask(0)
     try:
         kept.of("acme").put(iter([TEXT]))
@@ -96,19 +99,27 @@ def test_folders_and_files_of_tenants_are_private(kept: Artefacts, tmp_path: Pat
     assert [path for path in found if path.stat().st_mode & 0o077] == []
 
 
-def test_files_that_an_older_release_kept_together_go_to_their_tenants_once(kept: Artefacts) -> None:
+def test_files_that_an_older_release_kept_together_go_to_their_tenants_once(kept: ArtefactFiles) -> None:
     shared, own = (kept.put(iter([text]))[0] for text in (b"shared", b"own"))
     kept.divide(
         [("acme", own, False), ("other", own, False), ("acme", shared, True), ("acme", "0" * 64, False)]
     )
-    assert [kept.of(tenant).has(own) for tenant in ("acme", "other", "default")] == [True, True, False]
-    assert kept.of("acme").has(shared) and kept.has(shared) and not kept.of("other").has(shared)
+    assert [kept.of(tenant).is_worth_noting(own) for tenant in ("acme", "other", "default")] == [
+        True,
+        True,
+        False,
+    ]
+    assert (
+        kept.of("acme").is_worth_noting(shared)
+        and kept.is_worth_noting(shared)
+        and not kept.of("other").is_worth_noting(shared)
+    )
     kept.divide([("other", shared, True)])
-    assert not kept.of("other").has(shared)
+    assert not kept.of("other").is_worth_noting(shared)
 
 
 @pytest.mark.parametrize("path", ["../secret", "{}/secret", "link", "folder/../../secret", "linked/secret"])
-def test_nothing_outside_of_the_roots_is_stored(kept: Artefacts, tmp_path: Path, path: str) -> None:
+def test_nothing_outside_of_the_roots_is_stored(kept: ArtefactFiles, tmp_path: Path, path: str) -> None:
     (tmp_path / "secret").write_bytes(b"not yours")
     (tmp_path / "work" / "link").symlink_to(tmp_path / "secret")
     (tmp_path / "work" / "linked").symlink_to(tmp_path)
@@ -131,12 +142,14 @@ def test_nothing_outside_of_the_roots_is_stored(kept: Artefacts, tmp_path: Path,
     ],
     ids=str,
 )
-def test_an_entry_that_cannot_be_stored_says_which_and_why(kept: Artefacts, entry: Any, says: str) -> None:
+def test_an_entry_that_cannot_be_stored_says_which_and_why(
+    kept: ArtefactFiles, entry: Any, says: str
+) -> None:
     with pytest.raises(ArtefactError, match=rf"file_refs\[0\].*{says}"):
         keep(kept, entry)
 
 
-def test_file_refs_are_a_list_of_bounded_length(kept: Artefacts) -> None:
+def test_file_refs_are_a_list_of_bounded_length(kept: ArtefactFiles) -> None:
     wrong: list[Any] = [{}, "x", [{"uri": "x"}] * (limits.now.file_refs_max + 1)]
     for entries in wrong:
         with pytest.raises(ArtefactError, match="must be a list"):
@@ -144,7 +157,7 @@ def test_file_refs_are_a_list_of_bounded_length(kept: Artefacts) -> None:
 
 
 def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(
-    kept: Artefacts, monkeypatch: pytest.MonkeyPatch
+    kept: ArtefactFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with_limits(monkeypatch, artefact_bytes_max=4)
     with pytest.raises(ArtefactError, match="is over"):
@@ -152,7 +165,7 @@ def test_a_file_that_is_too_large_is_refused_and_leaves_nothing(
     assert files(kept) == []
 
 
-def test_whoever_fails_while_storing_leaves_nothing(kept: Artefacts) -> None:
+def test_whoever_fails_while_storing_leaves_nothing(kept: ArtefactFiles) -> None:
     def pieces() -> Iterator[bytes]:
         yield TEXT
         raise OSError("the tape is torn")
@@ -163,7 +176,7 @@ def test_whoever_fails_while_storing_leaves_nothing(kept: Artefacts) -> None:
 
 
 def test_a_file_has_its_name_only_when_its_bytes_are_synced(
-    kept: Artefacts, monkeypatch: pytest.MonkeyPatch
+    kept: ArtefactFiles, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
     sync, name = os.fsync, os.replace
@@ -188,31 +201,31 @@ def test_a_file_has_its_name_only_when_its_bytes_are_synced(
 @pytest.mark.parametrize(
     "uri", ["", "x", SCHEME, SCHEME + "0" * 63, SCHEME + "../" + "0" * 61, SCHEME + SHA + "\n"]
 )
-def test_an_address_that_is_none_of_ours_is_no_path(kept: Artefacts, uri: str) -> None:
+def test_an_address_that_is_none_of_ours_is_no_path(kept: ArtefactFiles, uri: str) -> None:
     with pytest.raises(ArtefactError, match="is not an artefact URI"):
-        kept.path(uri)
+        kept.fetch(uri, Path)
 
 
-def test_an_artefact_that_is_not_here_is_said_so(kept: Artefacts) -> None:
+def test_an_artefact_that_is_not_here_is_said_so(kept: ArtefactFiles) -> None:
     with pytest.raises(ArtefactError, match="not here"):
-        kept.path(SCHEME + SHA)
+        kept.fetch(SCHEME + SHA, Path)
 
 
-def test_the_sweep_removes_what_nothing_names_once_it_is_old(kept: Artefacts) -> None:
+def test_the_sweep_removes_what_nothing_names_once_it_is_old(kept: ArtefactFiles) -> None:
     old, young, named = (kept.put(iter([text]))[0] for text in (b"old", b"young", b"named"))
     long_ago = time.time() - module.GRACE_SECONDS - 10
     for sha256 in (old, named):
-        os.utime(kept.path(SCHEME + sha256), (long_ago, long_ago))
+        os.utime(kept.fetch(SCHEME + sha256, Path), (long_ago, long_ago))
     of_a_tenant = kept.of("acme").put(iter([b"acme"]))[0]
-    os.utime(kept.of("acme").path(SCHEME + of_a_tenant), (long_ago, long_ago))
+    os.utime(kept.of("acme").fetch(SCHEME + of_a_tenant, Path), (long_ago, long_ago))
     assert swept(kept, {named}) == 2
     assert {Path(file).name for file in files(kept)} == {young, named}
 
 
-def test_storing_the_same_bytes_again_makes_them_young(kept: Artefacts) -> None:
+def test_storing_the_same_bytes_again_makes_them_young(kept: ArtefactFiles) -> None:
     long_ago = time.time() - module.GRACE_SECONDS - 10
     sha256, _ = kept.put(iter([TEXT]))
-    os.utime(kept.path(SCHEME + sha256), (long_ago, long_ago))
+    os.utime(kept.fetch(SCHEME + sha256, Path), (long_ago, long_ago))
     kept.put(iter([TEXT]))
     assert swept(kept, set()) == 0
 

@@ -14,7 +14,7 @@ import pytest
 from holdfast import Context, Holdfast, tool
 from holdfast.errors import StoreUnavailable
 from holdfast.ops.backup import back_up
-from holdfast.store.artefacts import Artefacts
+from holdfast.store.artefact_files import ArtefactFiles
 from holdfast.store.sqlite.store import SqliteStore
 
 FLOW = "name: n\nsteps: [{id: s, tool: make}]"
@@ -69,7 +69,7 @@ def test_files_that_others_may_read_are_tightened_at_open_and_the_log_says_so(
     store = SqliteStore(str(tmp_path / "a.db"))
     store.open_file()
     store.close_file()
-    Artefacts(tmp_path / "a.db.artefacts").put(iter([b"made"]))
+    ArtefactFiles(tmp_path / "a.db.artefacts").put(iter([b"made"]))
     (tmp_path / "a.db.schema-010").write_bytes(b"")
     (tmp_path / "a.db.lock").write_bytes(b"")
     for path in tmp_path.rglob("*"):

@@ -11,7 +11,7 @@ from typing import Any
 from holdfast import RunCancelled, RunFailed, RunInterrupted
 from holdfast.api.services import Services
 from holdfast.ops.promote import promote
-from holdfast.store.artefacts import Artefacts
+from holdfast.store.artefact_files import ArtefactFiles
 from holdfast.store.open import open_move
 from holdfast.testing import TestEngine
 from tests.embed import test_views as steps
@@ -50,7 +50,7 @@ def differences(server: Server, file: Path) -> dict[str, Any]:
         source, target = open_move(str(file), url)
         source.open_file()
         try:
-            places = Artefacts(file.with_suffix(".from")), Artefacts(file.with_suffix(".to"))
+            places = ArtefactFiles(file.with_suffix(".from")), ArtefactFiles(file.with_suffix(".to"))
             await promote(source, target, places, 1_000, lambda line: None)
         finally:
             await target.close()

@@ -374,7 +374,12 @@ class Files:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def path(self, uri: str) -> Path:
+    is_remote = True  # asked on the event loop of the engine, which must not wait
+
+    async def work(self, act: Callable[..., Any], *args: Any, **named: Any) -> Any:
+        return await asyncio.to_thread(act, *args, **named)
+
+    def fetch(self, uri: str, folder: Callable[[], Path]) -> Path:
         if uri != "known":
             raise LookupError("no such file")
         return self.folder / "file"

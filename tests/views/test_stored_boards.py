@@ -54,7 +54,13 @@ async def opened(folder: Path) -> AsyncIterator[Services]:
     """An engine as a program has it, with all that works by itself."""
     options = Options()
     engine = compose.embedded(
-        f"sqlite:///{folder}/h.db", Registry([halve]), None, options, durability="relaxed", artefact_roots=()
+        f"sqlite:///{folder}/h.db",
+        Registry([halve]),
+        None,
+        options,
+        durability="relaxed",
+        artefacts=None,
+        artefact_roots=(),
     )
     await engine.open()
     try:

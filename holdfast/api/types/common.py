@@ -63,6 +63,7 @@ STATUS: Final[dict[str, int]] = {
     "unavailable": 503,
     "store_unavailable": 503,
     "store_gone": 503,
+    "artefacts_unavailable": 503,
     "store_damaged": 503,
     "database_in_use": 503,
     "node_is_over": 503,

@@ -23,6 +23,11 @@ NETWORKS: Final = Flag(
     "CIDR",
     many=True,
 )
+ARTEFACTS: Final = Flag(
+    "--artefacts",
+    "Where files of runs are stored: a folder, or a bucket that all nodes share. Default: a folder beside the database.",
+    "DIR|s3://BUCKET/PREFIX",
+)
 ROOTS: Final = Flag(
     "--artefact-root",
     "A folder from which tools may return files, besides the attempt's own work folder. May be repeated.",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.cli.commands.flags import (
+    ARTEFACTS,
     EXIT_CODES,
     INPUTS,
     NETWORKS,
@@ -143,6 +144,7 @@ finished run that matches; the command asks first, and does not wait for the new
         Flag("--preview", "Only print which steps would run, or with a filter which runs would be rerun."),
         TOOLS,
         NETWORKS,
+        ARTEFACTS,
         ROOTS,
         WAIT,
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),

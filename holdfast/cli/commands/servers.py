@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.cli.commands.flags import (
+    ARTEFACTS,
     EVERY,
     NETWORKS,
     ON_A_FILE,
@@ -48,6 +49,7 @@ every request needs one; on any other address a key must exist (guarded mode). C
         ),
         Flag("--public-url", "The address at which clients reach this server.", "URL"),
         NETWORKS,
+        ARTEFACTS,
         ROOTS,
         Flag(
             "--reload",
@@ -87,6 +89,7 @@ over HTTP at /mcp.""",
             "DIR",
         ),
         NETWORKS,
+        ARTEFACTS,
         ROOTS,
         *ON_A_FILE,
     ),

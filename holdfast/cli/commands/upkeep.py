@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.cli.commands.flags import (
+    ARTEFACTS,
     EVERY,
     ON_A_FILE,
 )
@@ -23,6 +24,7 @@ does not accept job tokens, callback URLs and approval links that the original i
     ("holdfast backup holdfast-copy.db", "holdfast backup trial.db --as-copy"),
     (Argument("FILE", "The file to write.", files="any"),),
     (
+        ARTEFACTS,
         Flag("--as-copy", "Give the copy its own identity, so that it can be used beside the original."),
         *ON_A_FILE,
     ),
@@ -43,6 +45,7 @@ Exit code: 0 no problem found, 1 there is a problem.""",
     ),
     (),
     (
+        ARTEFACTS,
         Flag(
             "--accept-loss",
             "Continue without acknowledged commits that are missing from the file, for example after restoring an older copy.",
@@ -71,10 +74,12 @@ artefacts. Callback URLs, approval links and job tokens stay valid. Stop the ser
 If it is killed, repeat the same command: it goes on where it was. Until it has finished, neither database can be used; then
 the file refuses to be opened and names the new address. --cancel gives up a move that has not finished.
 
-Artefacts are copied to the folder that the node of the given address uses: run the command where that node will run.""",
+Artefacts are copied to the folder that the node of the given address uses, so run the command where that node will run; or, with
+--artefacts, to another folder or a bucket. With --artefacts and without --to only they are copied, and the database stays a file.""",
     (
         "holdfast promote --from sqlite:///holdfast.db --to postgresql://holdfast@db.internal/holdfast?node=a",
         "holdfast promote --to postgresql://holdfast@db.internal/holdfast --cancel",
+        "holdfast promote --artefacts s3://orders/holdfast",
     ),
     (),
     (
@@ -84,6 +89,7 @@ Artefacts are copied to the folder that the node of the given address uses: run 
             "The server. Its password may be in PGPASSWORD or ~/.pgpass.",
             "postgresql://USER@HOST/DATABASE",
         ),
+        ARTEFACTS,
         Flag(
             "--cancel",
             "Give up a move that has not finished: the server is emptied, and the file can be used again.",

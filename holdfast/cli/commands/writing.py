@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.cli.commands.flags import (
+    ARTEFACTS,
     DB,
     EVERY,
     EXIT_CODES,
@@ -64,6 +65,7 @@ open, this command waits until that process ends.
         *INPUTS,
         TOOLS,
         NETWORKS,
+        ARTEFACTS,
         ROOTS,
         SERVER,
         DB,
@@ -105,6 +107,7 @@ With --request-id the same command can be repeated safely: it starts one run, ho
         Flag("--final-callback-secret", "The secret that signs the final callback.", "NAME"),
         TOOLS,
         NETWORKS,
+        ARTEFACTS,
         ROOTS,
         WAIT,
         Flag("--all-steps", "Show every step, not only top-level and failed ones."),

@@ -9,7 +9,7 @@ import os
 from typing import Any, Final
 
 import msgspec
-from starlette.responses import FileResponse
+from starlette.responses import FileResponse, Response
 
 from holdfast.api import present
 from holdfast.api.types import (
@@ -35,6 +35,7 @@ from holdfast.api.types import (
     millis_of,
 )
 from holdfast.errors import Forbidden, InvalidInputs
+from holdfast.http.remote_file import RemoteFile
 from holdfast.http.routes.approvals import links_for
 from holdfast.http.routes.workflows import HELLO
 from holdfast.http.table import Ask, Reply, Route
@@ -224,17 +225,19 @@ def _shared(node: NodeView, here: Node) -> Node:
     )
 
 
-async def artefact(ask: Ask) -> FileResponse:
+async def artefact(ask: Ask) -> Response:
     """Always downloaded, never rendered by a browser: the contents are not trusted."""
     sha256 = ask.path["sha256"]
-    path = await ask.services.queries.artefact(ask.tenant, sha256)
+    file = await ask.services.queries.artefact(ask.tenant, sha256)
     headers = {
         "content-disposition": f'attachment; filename="{sha256}"',
         "x-content-type-options": "nosniff",
         "content-security-policy": "default-src 'none'; sandbox",
         "cache-control": "private, immutable, max-age=31536000",
     }
-    return FileResponse(path, media_type="application/octet-stream", headers=headers)
+    if file.path is not None:
+        return FileResponse(file.path, media_type="application/octet-stream", headers=headers)
+    return RemoteFile(file, ask.headers, f'"{sha256}"', headers)
 
 
 # ------------------------------------------------------------------------------------------------------- table

@@ -30,6 +30,7 @@ ALWAYS: Final = (
     "misdirected_request",
     "forbidden",
     "too_many_requests",
+    "headers_too_large",
     "internal_error",
     "unavailable",
 )
@@ -48,6 +49,7 @@ MEANING: Final[dict[int, str]] = {
     421: "The Host header is not a name of this server.",
     422: "The request is well-formed but cannot be carried out.",
     429: "Too many requests; `Retry-After` says when to try again.",
+    431: "The address and the headers are too large.",
     500: "A defect in Holdfast; the message contains the request id to find in the log.",
     503: "Nothing was changed; the same request may succeed later.",
 }

@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from holdfast import limits
 from holdfast.api.types import STATUS
 from holdfast.http.openapi import document
 from holdfast.http.serve import ROUTES
@@ -39,7 +40,7 @@ def test_operations_have_names_of_their_own() -> None:
 def test_an_operation_says_what_it_answers_and_how_it_fails(path: str, method: str, said: dict) -> None:  # type: ignore[type-arg]
     assert said["summary"] and said["tags"][0]
     assert any(status.startswith("2") for status in said["responses"])
-    assert {"400", "421", "500", "503"} <= set(said["responses"])
+    assert {"400", "421", "431", "500", "503"} <= set(said["responses"])
     assert ("401" in said["responses"]) == ("security" in said)
     assert set(re.findall(r"{(\w+)}", path)) == {
         each["name"] for each in said["parameters"] if each["in"] == "path"
@@ -151,3 +152,12 @@ def test_a_body_that_needs_one_of_some_fields_has_a_schema_for_each(path: str, f
     for schema in schemas:
         [needed] = fields.intersection(schema["required"])
         assert {"type": "null"} not in schema["properties"][needed].get("anyOf", ())
+
+
+def test_a_text_in_an_address_that_fits_its_schema_fits_the_head_of_a_request() -> None:
+    """A character of text takes up to twelve bytes in an address."""
+    for path, operations in document(ROUTES)["paths"].items():
+        for method, operation in operations.items():
+            for schema in (one["schema"] for one in operation["parameters"] if one["in"] == "query"):
+                longest = max(kind.get("maxLength", 0) for kind in (schema, *schema.get("anyOf", ())))
+                assert longest * 12 < limits.DEFAULTS.head_bytes_max, (method, path)

@@ -272,3 +272,10 @@ async def test_a_pending_answer_with_an_empty_task_id_fails_its_step(local: Said
     answer = await local("POST", "/api/v1/runs", body)
     assert (answer.body["status"], answer.body["error"]["kind"]) == ("failed", "result")
     assert "task_id is empty" in answer.body["error"]["message"]
+
+
+async def test_a_forged_address_without_a_body_is_told_that_the_body_is_missing(guarded: Asker) -> None:
+    status, _ = await sent(
+        guarded, f"POST /workflows/resume/{FORGED} HTTP/1.1", "Host: 127.0.0.1", "Content-Length: 0"
+    )
+    assert status == 400

@@ -115,6 +115,8 @@ def most(limit: str) -> int:
 Text = Annotated[str, msgspec.Meta(min_length=1, max_length=ID_CHARS_MAX)]
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=NAME_CHARS_MAX)]
 StepPath = Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)]
+# In an address a character may take twelve bytes, and the whole head of a request has 32 KiB.
+PathInAddress = Annotated[str, msgspec.Meta(min_length=1, max_length=2_000)]
 Scope = Literal["read", "run", "approve", "resume", "worker", "admin"]
 Number = Annotated[int, msgspec.Meta(ge=1, le=2**31 - 1)]
 Limit = Annotated[int, msgspec.Meta(ge=1, le=PAGE_MAX)]

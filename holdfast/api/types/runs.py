@@ -14,6 +14,7 @@ from holdfast.api.types.common import (
     Limit,
     Name,
     Number,
+    PathInAddress,
     Seq,
     StepPath,
     Text,
@@ -292,7 +293,7 @@ class LogsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`step` selects the lines of a step and of the steps inside it, by path; `level` is one level: `info`, `warning`, `stdout`,
     `traceback` and so on."""
 
-    step: Annotated[str, msgspec.Meta(min_length=1, max_length=10_000)] | None = None
+    step: PathInAddress | None = None
     level: Annotated[str, msgspec.Meta(min_length=1, max_length=100)] | None = None
     cursor: Seq | None = None
     limit: Limit = PAGE
@@ -326,7 +327,7 @@ class StepsQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """
 
     every: bool = False
-    under: StepPath | None = None
+    under: PathInAddress | None = None
     status: Annotated[list[StepState], msgspec.Meta(max_length=20)] = []
     kind: Annotated[list[Name], msgspec.Meta(max_length=20)] = []
     values: Values = "all"

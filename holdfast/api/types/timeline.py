@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 import msgspec
 
-from holdfast.api.types.common import StepPath
+from holdfast.api.types.common import PathInAddress
 from holdfast.api.types.runs import LogLine, Step
 from holdfast.values import Error, Status, StepState
 
@@ -56,7 +56,7 @@ class StepDetail(Step, frozen=True, kw_only=True):
 class TimelineQuery(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """`under` selects the inside of a step or an item; `buckets` is how finely large fan-outs are counted."""
 
-    under: StepPath | None = None
+    under: PathInAddress | None = None
     buckets: Annotated[int, msgspec.Meta(ge=1, le=200)] = 100
 
 

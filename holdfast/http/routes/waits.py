@@ -104,8 +104,9 @@ def _may_resume(ask: Ask) -> Signed | None:
 
 
 def _has_capability(ask: Ask) -> Reply | None:
-    """Only the holder of an address that this server gave out gets its body read."""
-    if ask.services.commands.is_callback(ask.path["capability"]):
+    """Only the holder of an address that this server gave out gets its body read. A request without a body is refused as such."""
+    has_body = ask.headers.get("content-length", "0") != "0" or "transfer-encoding" in ask.headers
+    if not has_body or ask.services.commands.is_callback(ask.path["capability"]):
         return None
     return Reply(Resumed(False, "unknown_task"))
 

@@ -47,7 +47,8 @@ for (const file of outputFiles) {
 const addresses = Object.fromEntries(
   Object.entries(metafile.outputs).map(([path, made]) => [
     path,
-    `/ui/${path.slice(path.indexOf("assets/"))}`,
+    // The server says instead of $ROOT how far up the page's own address is: it may stand under any prefix.
+    `$ROOTui/${path.slice(path.indexOf("assets/"))}`,
   ]),
 );
 const named = (entry) =>
@@ -70,10 +71,10 @@ const shell = readFileSync(join(here, "src", "index.html"), "utf8");
 writeFileSync(
   join(fresh, "index.html"),
   shell
-    .replace("$STYLE", addresses[named("src/style/page.css")])
-    .replace("$PAGE", addresses[first])
-    .replace("$ICON", addresses[named("icon.svg")])
-    .replace("$PRELOADS", preloads),
+    .replace("$STYLE", () => addresses[named("src/style/page.css")])
+    .replace("$PAGE", () => addresses[first])
+    .replace("$ICON", () => addresses[named("icon.svg")])
+    .replace("$PRELOADS", () => preloads),
 );
 // Sizes for the test of the budgets.
 const size = (path) =>

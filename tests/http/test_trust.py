@@ -44,7 +44,18 @@ WORKER = Path(__file__).with_name("push_worker.py")
 EVERY = with_docs(ROUTES)
 
 # What anybody may ask without a key, by name: a new open route must be put here by somebody who means it.
-OPEN = {"/healthz", "/readyz", "/openapi.json", "/docs", "/docs.css", "/docs.js", "/approve.css", "/", "/ui"}
+OPEN = {
+    "/healthz",
+    "/readyz",
+    "/openapi.json",
+    "/docs",
+    "/docs.css",
+    "/docs.js",
+    "/approve.css",
+    "/",
+    "/ui",
+    "/ui/",
+}
 # the web page, which contains no data
 PAGE = {"/ui/{screen}", "/ui/{screen}/{a}", "/ui/{screen}/{a}/{b}", "/ui/assets/{hash}/{name}"}
 # What carries its own proof, a signature or an address that only we can have given out.

@@ -46,7 +46,7 @@ const parameterRow = (parameter, fields) => {
 };
 
 const send = async (method, path, fields, body) => {
-  let address = path;
+  let address = `.${path}`; // this page may stand under a prefix
   const query = new URLSearchParams();
   const headers = {};
   const key = document.getElementById("key").value;
@@ -127,6 +127,6 @@ const show = (api) => {
   });
 };
 
-fetch("/openapi.json").then((answer) => answer.json()).then(show, (error) => {
+fetch("openapi.json").then((answer) => answer.json()).then(show, (error) => {
   document.getElementById("operations").textContent = `/openapi.json cannot be read: ${error}`;
 });

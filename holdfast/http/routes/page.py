@@ -1,12 +1,13 @@
 """The web page: `/` and every address under `/ui/` are its shell, and `/ui/assets/<hash>/` its files.
 
 The page is built from ui/ into holdfast/ui/dist, which is read once. Open without a key: the page contains no data, and asks for a
-key if the server needs one. Knows nothing of what the page shows.
+key if the server needs one. It names its files from the address on, never from the root, so a proxy may put all of it under a prefix
+without telling this server. Knows nothing of what the page shows.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -19,6 +20,7 @@ from holdfast.errors import NotFound
 from holdfast.http.table import Ask, Route
 
 TAG: Final = "page"
+ROOT: Final = b"$ROOT"  # stands in the built index.html before the path of each file
 MEDIA: Final = {
     ".html": "text/html; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -67,12 +69,19 @@ def built(folder: Path = FOLDER) -> Mapping[str, File]:
     return found
 
 
-async def shell(ask: Ask) -> Response:
-    """The page itself is the same at every address: its script shows the screen of the address."""
-    page = built().get("index.html")
-    if page is None:
-        return Response(NOT_BUILT, media_type="text/plain; charset=utf-8", headers=HEADERS)
-    return Response(page.copies[""], media_type=page.media, headers={**HEADERS, "cache-control": "no-cache"})
+def _shell(path: str) -> Callable[[Ask], Awaitable[Response]]:
+    """The page itself is the same at every address: its script shows the screen of the address. Only the way from there
+    to the files differs."""
+    root = b"../" * (path.count("/") - 1)
+
+    async def shell(ask: Ask) -> Response:
+        page = built().get("index.html")
+        if page is None:
+            return Response(NOT_BUILT, media_type="text/plain; charset=utf-8", headers=HEADERS)
+        content = page.copies[""].replace(ROOT, root)
+        return Response(content, media_type=page.media, headers={**HEADERS, "cache-control": "no-cache"})
+
+    return shell
 
 
 async def asset(ask: Ask) -> Response:
@@ -100,10 +109,10 @@ def _accepted(header: str) -> set[str]:
 
 def _route(path: str) -> Route:
     media = MEDIA[".html"]
-    return Route("GET", path, None, shell, f"Get {path}.", TAG, answer_media=media, is_listed=False)
+    return Route("GET", path, None, _shell(path), f"Get {path}.", TAG, answer_media=media, is_listed=False)
 
 
 ROUTES: Final = (
-    *map(_route, ("/", "/ui", "/ui/{screen}", "/ui/{screen}/{a}", "/ui/{screen}/{a}/{b}")),
+    *map(_route, ("/", "/ui", "/ui/", "/ui/{screen}", "/ui/{screen}/{a}", "/ui/{screen}/{a}/{b}")),
     Route("GET", "/ui/assets/{hash}/{name}", None, asset, "Get a file of the page.", TAG, answer_media="*/*", is_listed=False),
 )  # fmt: skip

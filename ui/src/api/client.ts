@@ -1,5 +1,6 @@
 // HTTP alone: one function that asks, errors with the server's own sentence, and the key.
 import { signal } from "@preact/signals";
+import { prefix } from "../lib/prefix.ts";
 import type { Me, Problem, Scope } from "./types.ts";
 
 export const BASE = "/api/v1";
@@ -98,7 +99,7 @@ export const ask = async <T>(method: string, path: string, asked: Asked = {}): P
   }
   let answer: Response;
   try {
-    answer = await fetch((asked.root ? "" : BASE) + path, {
+    answer = await fetch(prefix + (asked.root ? "" : BASE) + path, {
       method,
       headers,
       body,
@@ -120,7 +121,7 @@ export const ask = async <T>(method: string, path: string, asked: Asked = {}): P
 
 // A file; a plain link could not carry the key.
 export const file = async (path: string): Promise<Blob> => {
-  const answer = await fetch(BASE + path, {
+  const answer = await fetch(prefix + BASE + path, {
     headers: headersWithKey(),
     cache: "no-store",
     credentials: "omit",

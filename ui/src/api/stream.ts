@@ -1,6 +1,7 @@
 // Server-sent events by fetch, which can carry a key. Comes back from its last id; a hidden tab lets go of its connection,
 // because a browser allows six to one server.
 import { signal } from "@preact/signals";
+import { prefix } from "../lib/prefix.ts";
 import { BASE, headersWithKey, needsKey, queryText } from "./client.ts";
 import type { RunEvent } from "./types.ts";
 
@@ -91,7 +92,7 @@ export const openStream = (
       const asked = last ? { ...query, from: undefined } : query;
       const headers: Record<string, string> = { ...headersWithKey(), accept: "text/event-stream" };
       if (last) headers["last-event-id"] = last;
-      const answer = await fetch(BASE + path + queryText(asked), {
+      const answer = await fetch(prefix + BASE + path + queryText(asked), {
         headers,
         signal: mine.signal,
         cache: "no-store",

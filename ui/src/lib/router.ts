@@ -1,9 +1,13 @@
 // Addresses: which screen is shown, and its query. Knows no screen.
 import { signal } from "@preact/signals";
+import { options } from "preact";
+import { prefix } from "./prefix.ts";
 
 export type Place = { path: string; query: URLSearchParams };
 
-const here = (): Place => ({ path: location.pathname, query: new URLSearchParams(location.search) });
+const pathOf = (url: Location | URL | HTMLAnchorElement): string =>
+  url.pathname.startsWith(`${prefix}/`) ? url.pathname.slice(prefix.length) : "";
+const here = (): Place => ({ path: pathOf(location), query: new URLSearchParams(location.search) });
 
 export const place = signal<Place>(here());
 
@@ -14,7 +18,7 @@ export const askBeforeLeaving = (ask: (() => boolean) | null): void => {
 };
 
 export const go = (to: string, how: "push" | "replace" = "push"): void => {
-  const next = new URL(to, location.href);
+  const next = new URL(to.startsWith("/") ? prefix + to : to, location.href);
   if (next.origin !== location.origin) return;
   if (next.pathname !== location.pathname && guard && !guard()) return;
   const isElsewhere = next.pathname !== location.pathname;
@@ -32,10 +36,20 @@ export const setQuery = (
   for (const [name, value] of Object.entries(changes))
     value === null ? query.delete(name) : query.set(name, value);
   const text = query.toString();
-  go(location.pathname + (text ? `?${text}` : ""), how);
+  go(place.value.path + (text ? `?${text}` : ""), how);
 };
 
 export const startRouter = (): void => {
+  // Browsers read a relative icon again at each new address.
+  for (const icon of document.querySelectorAll<HTMLLinkElement>("link[rel=icon]")) icon.href = icon.href;
+  // Links are written without the prefix, too.
+  const before = options.vnode;
+  options.vnode = (made) => {
+    const props = made.props as { href?: unknown };
+    if (made.type === "a" && typeof props.href === "string" && props.href.startsWith("/"))
+      props.href = prefix + props.href;
+    before?.(made);
+  };
   addEventListener("popstate", () => {
     place.value = here();
   });
@@ -54,7 +68,7 @@ export const startRouter = (): void => {
     )
       return;
     if (link.target || link.hasAttribute("download") || link.origin !== location.origin) return;
-    if (link.pathname !== "/" && !link.pathname.startsWith("/ui")) return;
+    if (!/^\/(ui(\/|$)|$)/.test(pathOf(link))) return;
     event.preventDefault();
     go(link.href);
   });

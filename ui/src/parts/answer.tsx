@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError, ask, e, hasKey, may, me, post } from "../api/client.ts";
 import type { Json, Link, Waiting } from "../api/types.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { SchemaForm, defaultsOf } from "../draw/form.tsx";
 import type { Values } from "../draw/form.tsx";
 import { useKeys } from "../lib/keys.ts";
@@ -59,7 +60,7 @@ export const Answer = ({
         {wait.kind === "approval" && (
           <CopyAs
             testid="wait-copy"
-            commands={commands(location.origin, hasKey()).approve(wait.run_id, wait.path)}
+            commands={commands(serverAddress(), hasKey()).approve(wait.run_id, wait.path)}
           />
         )}
       </div>
@@ -304,7 +305,7 @@ const Signal = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.El
         {problemOf(text.value) === "" && (
           <CopyAs
             testid="signal-copy"
-            commands={commands(location.origin, hasKey()).signal(
+            commands={commands(serverAddress(), hasKey()).signal(
               wait.run_id,
               name.value,
               valueOf(text.value),
@@ -368,7 +369,7 @@ const Deliver = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.E
         {problemOf(text.value) === "" && (
           <CopyAs
             testid="deliver-copy"
-            commands={commands(location.origin, hasKey()).resume(wait.run_id, wait.name, valueOf(text.value))}
+            commands={commands(serverAddress(), hasKey()).resume(wait.run_id, wait.name, valueOf(text.value))}
           />
         )}
       </div>

@@ -3,6 +3,7 @@ import type { JSX } from "preact";
 import { get } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Page, ServiceLine } from "../api/types.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { CopyLine, Dialog } from "./basic.tsx";
 
 export const WorkerHelp = ({ service, onClose }: { service: string; onClose: () => void }): JSX.Element => {
@@ -11,7 +12,7 @@ export const WorkerHelp = ({ service, onClose }: { service: string; onClose: () 
   );
   const command =
     known.data?.items.find((one) => one.name === service)?.start_one ||
-    `holdfast worker module:function --server ${location.origin}`;
+    `holdfast worker module:function --server ${serverAddress()}`;
   return (
     <Dialog title={`Start a worker for ${service}`} testid="worker-help" onClose={onClose}>
       <p>

@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { drop, e, get, hasKey, may, post } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Letter, Page } from "../api/types.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { shortId } from "../lib/text.ts";
 import { counted } from "../lib/time.ts";
 import { commands } from "../model/copy.ts";
@@ -45,7 +46,7 @@ export const Deliveries = (): JSX.Element => {
         <h1>Deliveries</h1>
         <span class="dim">final callbacks that could not be delivered</span>
         <span class="grow" />
-        <CopyAs commands={commands(location.origin, hasKey()).letters()} />
+        <CopyAs commands={commands(serverAddress(), hasKey()).letters()} />
       </div>
       <Shown of={first} testid="deliveries">
         {(page) => {

@@ -7,6 +7,7 @@ import { live, startLive, useLoaded } from "../api/live.ts";
 import type { Me, Page, RunLine, WaitingPage, WorkflowLine } from "../api/types.ts";
 import { allKeys, halfTyped, useKeys } from "../lib/keys.ts";
 import type { Binding } from "../lib/keys.ts";
+import { prefix } from "../lib/prefix.ts";
 import { go, place } from "../lib/router.ts";
 import { shortId } from "../lib/text.ts";
 import { grouped, offset, setServerTime, span } from "../lib/time.ts";
@@ -204,7 +205,7 @@ export const Frame = ({ children }: { children: ComponentChildren }): JSX.Elemen
                 name: "HTTP API",
                 testid: "api-docs",
                 act: () => {
-                  location.assign("/docs");
+                  location.assign(`${prefix}/docs`);
                 },
               },
               ...(hasKey()
@@ -214,7 +215,7 @@ export const Frame = ({ children }: { children: ComponentChildren }): JSX.Elemen
                       testid: "forget-key",
                       act: () => {
                         forgetKey();
-                        location.assign("/");
+                        location.assign(`${prefix}/`);
                       },
                     },
                   ]

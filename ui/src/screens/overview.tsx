@@ -17,6 +17,7 @@ import type {
   WaitingPage,
 } from "../api/types.ts";
 import { Bars } from "../draw/bars.tsx";
+import { prefix } from "../lib/prefix.ts";
 import { go } from "../lib/router.ts";
 import { counted, grouped, now, span } from "../lib/time.ts";
 import { EMPTY } from "../model/filter.ts";
@@ -80,7 +81,7 @@ const facts = async (signal: AbortSignal): Promise<Facts> => {
   };
 };
 const readiness = async (signal: AbortSignal): Promise<{ ready: boolean; reasons: unknown[] }> =>
-  (await fetch("/readyz", { signal, credentials: "omit" })).json() as Promise<{
+  (await fetch(`${prefix}/readyz`, { signal, credentials: "omit" })).json() as Promise<{
     ready: boolean;
     reasons: unknown[];
   }>;

@@ -19,6 +19,7 @@ import type {
   WaitingPage,
 } from "../api/types.ts";
 import { useKeys } from "../lib/keys.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { go, place, setQuery } from "../lib/router.ts";
 import { shortId } from "../lib/text.ts";
 import { counted, grouped, now } from "../lib/time.ts";
@@ -423,7 +424,7 @@ const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: Sh
           <span class={`live live-${isLive ? "live" : "connecting"}`}>{isLive ? "live" : "connecting"}</span>
         )}
         <span class="grow" />
-        <CopyAs commands={commands(location.origin, hasKey()).show(run.run_id)} />
+        <CopyAs commands={commands(serverAddress(), hasKey()).show(run.run_id)} />
       </div>
       <RunPanes
         run={run}

@@ -5,6 +5,7 @@ import { e, hasKey, post } from "../api/client.ts";
 import type { ApiError } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Json, Run } from "../api/types.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { go } from "../lib/router.ts";
 import { commands, rerunBody } from "../model/copy.ts";
 import { counted } from "../lib/time.ts";
@@ -46,7 +47,7 @@ export const CancelDialog = ({ run, onClose }: { run: Run; onClose: () => void }
         <footer>
           <CopyAs
             testid="cancel-copy"
-            commands={commands(location.origin, hasKey()).cancel(run.run_id, reason.value)}
+            commands={commands(serverAddress(), hasKey()).cancel(run.run_id, reason.value)}
           />
           <span class="grow" />
           <Button testid="cancel-no" onClick={onClose}>
@@ -161,7 +162,7 @@ export const RerunDialog = ({
           {!isChanging.value && (
             <CopyAs
               testid="rerun-copy"
-              commands={commands(location.origin, hasKey()).rerun(run.run_id, from)}
+              commands={commands(serverAddress(), hasKey()).rerun(run.run_id, from)}
             />
           )}
           <span class="grow" />

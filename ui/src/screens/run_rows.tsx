@@ -7,6 +7,7 @@ import type { ApiError } from "../api/client.ts";
 import { useEvents } from "../api/live.ts";
 import type { RunEvent, RunLine } from "../api/types.ts";
 import { useKeys } from "../lib/keys.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { go } from "../lib/router.ts";
 import { shortId } from "../lib/text.ts";
 import { at, grouped, now, nowExactly, span } from "../lib/time.ts";
@@ -228,7 +229,7 @@ export const RunRows = ({
       ) : items.length === 0 ? (
         <Empty
           testid={`${testid}-empty`}
-          command={key ? undefined : `holdfast run hello.yaml --server ${location.origin}`}
+          command={key ? undefined : `holdfast run hello.yaml --server ${serverAddress()}`}
         >
           {key ? "No run matches this filter." : "There is no run yet. This command starts one:"}
         </Empty>

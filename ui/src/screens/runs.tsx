@@ -7,6 +7,7 @@ import { useLoaded } from "../api/live.ts";
 import type { Counts, Pulse, Status } from "../api/types.ts";
 import { Bars } from "../draw/bars.tsx";
 import { useKeys } from "../lib/keys.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { place, setQuery } from "../lib/router.ts";
 import { grouped, now, nowExactly } from "../lib/time.ts";
 import { commands } from "../model/copy.ts";
@@ -74,7 +75,7 @@ export const Runs = (): JSX.Element => {
         <h1>Runs</h1>
         <span class="grow" />
         <CopyAs
-          commands={commands(location.origin, hasKey()).list(
+          commands={commands(serverAddress(), hasKey()).list(
             filter,
             queryText(query),
             query["from"] as string,

@@ -14,6 +14,7 @@ import type {
   WhyReport,
 } from "../api/types.ts";
 import { useKeys } from "../lib/keys.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { go, place, setQuery } from "../lib/router.ts";
 import { at, clock, counted, day, exact, grouped, now, roughly, when } from "../lib/time.ts";
 import { shortId } from "../lib/text.ts";
@@ -256,7 +257,7 @@ const ScheduleView = ({ line, onChanged }: { line: ScheduleLine; onChanged: () =
               Its runs
             </Button>
             <span class="grow" />
-            <CopyAs testid="schedule-copy" commands={commands(location.origin, hasKey()).schedule(line.id)} />
+            <CopyAs testid="schedule-copy" commands={commands(serverAddress(), hasKey()).schedule(line.id)} />
           </div>
           {line.origin !== "api" && (
             <p class="dim small">
@@ -361,7 +362,7 @@ const ScheduleView = ({ line, onChanged }: { line: ScheduleLine; onChanged: () =
           <span class="grow" />
           <CopyAs
             testid="why-copy"
-            commands={commands(location.origin, hasKey()).why(line.id, asked.value)}
+            commands={commands(serverAddress(), hasKey()).why(line.id, asked.value)}
           />
         </header>
         <div class="in">
@@ -592,7 +593,7 @@ const BackfillDialog = ({
         <footer>
           <CopyAs
             testid="backfill-copy"
-            commands={commands(location.origin, hasKey()).backfill(id, from.value, to.value)}
+            commands={commands(serverAddress(), hasKey()).backfill(id, from.value, to.value)}
           />
           <span class="grow" />
           <Button testid="backfill-no" onClick={onClose}>

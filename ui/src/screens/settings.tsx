@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { drop, e, get, may, me, post } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { KeyView, Page, Scope } from "../api/types.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { setTheme, theme } from "../lib/theme.ts";
 import type { Theme } from "../lib/theme.ts";
 import { at, now } from "../lib/time.ts";
@@ -130,7 +131,7 @@ const Keys = ({
       <Shown of={keys} testid="keys">
         {(page) =>
           page.items.length === 0 ? (
-            <Empty command={`holdfast keys create me --scope admin --server ${location.origin}`}>
+            <Empty command={`holdfast keys create me --scope admin --server ${serverAddress()}`}>
               There is no key yet.
             </Empty>
           ) : (

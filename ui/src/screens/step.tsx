@@ -15,6 +15,7 @@ import type {
   StepPage,
 } from "../api/types.ts";
 import { HeadValue, Value } from "../draw/value.tsx";
+import { serverAddress } from "../lib/prefix.ts";
 import { setQuery } from "../lib/router.ts";
 import { saveAs } from "../lib/text.ts";
 import { at, bytes, clockMs, counted, exact, grouped, span } from "../lib/time.ts";
@@ -104,7 +105,7 @@ const RunDrawer = ({ run, course, moment }: Props): JSX.Element => {
           ]}
         />
         <span class="grow" />
-        <CopyAs testid="copy-explain" commands={commands(location.origin, hasKey()).explain(run.run_id)} />
+        <CopyAs testid="copy-explain" commands={commands(serverAddress(), hasKey()).explain(run.run_id)} />
       </header>
       <div class="in" role="tabpanel" aria-label={tab.value} tabIndex={0}>
         {tab.value === "input" && (
@@ -237,7 +238,7 @@ const StepDrawer = ({
             Rerun from here
           </Button>
         )}
-        <CopyAs testid="copy-step" commands={commands(location.origin, hasKey()).step(run.run_id, path)} />
+        <CopyAs testid="copy-step" commands={commands(serverAddress(), hasKey()).step(run.run_id, path)} />
         <button
           type="button"
           class="icon"

@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { drop, e, get, may } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Node, Page, ServiceLine, Worker } from "../api/types.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { grouped } from "../lib/time.ts";
 import { WorkerHelp } from "../parts/worker_help.tsx";
 import { Ago, Button, CopyLine, Empty, Mark, Shown, say, sayError } from "../parts/basic.tsx";
@@ -108,7 +109,7 @@ export const Workers = (): JSX.Element => {
           {(page) =>
             page.items.length === 0 ? (
               <Empty
-                command={`holdfast worker module:function --server ${location.origin}`}
+                command={`holdfast worker module:function --server ${serverAddress()}`}
                 testid="workers-empty"
               >
                 No worker is registered. This starts one:
@@ -227,7 +228,7 @@ export const Workers = (): JSX.Element => {
       </section>
       <p class="dim small" style={{ marginTop: "16px" }}>
         A worker that has not been heard of for a while is not given jobs.{" "}
-        <CopyLine text={`holdfast nodes --server ${location.origin}`} testid="nodes-copy" />
+        <CopyLine text={`holdfast nodes --server ${serverAddress()}`} testid="nodes-copy" />
       </p>
       {help.value && (
         <WorkerHelp

@@ -20,6 +20,7 @@ import { SchemaForm, defaultsOf, fieldsOf } from "../draw/form.tsx";
 import type { Values } from "../draw/form.tsx";
 import { graph } from "../draw/graph.ts";
 import { useKeys } from "../lib/keys.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { go, place, setQuery } from "../lib/router.ts";
 import { counted, grouped, now, span } from "../lib/time.ts";
 import { commands } from "../model/copy.ts";
@@ -91,7 +92,7 @@ const Known = ({ name }: { name: string }): JSX.Element => {
           </span>
         )}
         <span class="grow" />
-        <CopyAs testid="workflow-copy" commands={commands(location.origin, hasKey()).workflow(name)} />
+        <CopyAs testid="workflow-copy" commands={commands(serverAddress(), hasKey()).workflow(name)} />
         {may("run") && (
           <Button
             testid="start"
@@ -469,7 +470,7 @@ const StartForm = ({
       <footer class="row" style={{ justifyContent: "space-between" }}>
         <CopyAs
           testid="start-copy"
-          commands={commands(location.origin, hasKey()).start(name, values.value)}
+          commands={commands(serverAddress(), hasKey()).start(name, values.value)}
         />
         <span class="row">
           <Button testid="start-no" onClick={onClose}>

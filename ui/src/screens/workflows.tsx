@@ -4,6 +4,7 @@ import type { JSX } from "preact";
 import { e, get, may } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Counts, Page, Status, WorkflowLine } from "../api/types.ts";
+import { serverAddress } from "../lib/prefix.ts";
 import { useKeys } from "../lib/keys.ts";
 import { grouped } from "../lib/time.ts";
 import { isOpen } from "../model/words.ts";
@@ -67,7 +68,7 @@ export const Workflows = (): JSX.Element => {
           return items.length === 0 ? (
             <Empty
               testid="workflows-empty"
-              command={low ? undefined : `holdfast flows publish hello.yaml --server ${location.origin}`}
+              command={low ? undefined : `holdfast flows publish hello.yaml --server ${serverAddress()}`}
             >
               {low ? "No workflow has such a name." : "No workflow is published. This publishes one:"}
             </Empty>

@@ -245,6 +245,8 @@ class Draft(msgspec.Struct, gc=False):
 
     def is_stopped(self, frame: str) -> bool:
         """Return whether a frame is being stopped, by this decision or an earlier one. Nothing starts in such a frame."""
+        if not (self.stopped or self.stopping or self.run.stops):
+            return False
         if self.has_stopped(frame):
             return True
         stops, finals = {**self.run.stops, **self.stopping}, self.finals()

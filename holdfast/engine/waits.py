@@ -222,32 +222,37 @@ def enter_signal(draft: Draft, frame: str, path: str, node: Signal) -> None:
 
 def signal_received(draft: Draft, event: SignalReceived) -> None:
     """Handle a signal: write a variable, or give it to the step that has waited longest, or keep it."""
-    frames = written_by_signals(draft)
+    found = waiting(draft)
+    frames = _written_by_signals(draft, found)
     for frame in sorted(frames):
         draft.set_var(frame, event.name, bytes(event.value))
     if frames:
         _recheck(draft)
-    if (taker := _taker(draft, event)) is not None:
+        found = waiting(draft)
+    if (taker := _taker(draft, found, event)) is not None:
         _give(draft, *taker, event)
     elif not frames:
         draft.decisions.append(KeepSignal(event.name, event.value, event.correlation))
 
 
-def written_by_signals(draft: Draft) -> set[str]:
+def _written_by_signals(draft: Draft, found: list[tuple[str, Wait]]) -> set[str]:
     """Return the frames whose variables a signal writes."""
-    frames = {split(path)[0] for path, wait in waiting(draft) if isinstance(draft.plan.node(path), Condition)}
+    frames = {split(path)[0] for path, _ in found if isinstance(draft.plan.node(path), Condition)}
     return frames | {""} if draft.plan.has_vars else frames
 
 
 def would_keep(plan: Plan, run: Run, event: SignalReceived) -> bool:
     """Return whether the run would have to keep this signal because no step waits for it."""
     draft = Draft(plan, run, run.at)
-    return not written_by_signals(draft) and _taker(draft, event) is None
+    found = waiting(draft)
+    return not _written_by_signals(draft, found) and _taker(draft, found, event) is None
 
 
-def _taker(draft: Draft, event: SignalReceived) -> tuple[str, Wait, Signal] | None:
+def _taker(
+    draft: Draft, found: list[tuple[str, Wait]], event: SignalReceived
+) -> tuple[str, Wait, Signal] | None:
     """Return the step that has waited longest for a signal, or None."""
-    for path, wait in waiting(draft):
+    for path, wait in found:
         node = draft.plan.node(path)
         if not isinstance(node, Signal) or event.name in wait.got:
             continue

@@ -30,7 +30,7 @@ from holdfast.runtime.entries import Entry, PlainRow
 from holdfast.runtime.wakes import Wakes
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
-from holdfast.store.records import OpenWait
+from holdfast.store.records import OpenWait, RunChange
 from holdfast.triggers.tally import LATE_SECS, Tally
 from holdfast.values import OPEN, TERMINAL, Millis, RunNo
 from holdfast.views.all_events import History
@@ -141,29 +141,29 @@ class Metrics:
         if batch.closed_waits:
             self._waits_ended.update(map(_ending, batch.closed_waits))
         self._callback_deliveries += len(batch.callback_deliveries)
-        if 2 in map(_seq, rows):
+        places = set(map(_seq, rows))
+        if 2 in places:
             self._first_steps(batch, entries)
-        if batch.new_runs or any(change.finished_at is not None for change in batch.changes.values()):
-            self._runs(batch, entries)
+        if 1 in places:
+            begun = [entry[0].plan.name for row, entry in zip(rows, entries, strict=True) if row[1] == 1]
+            self._started.update(map(self._label, begun))
+        if ended := {no: one for no, one in batch.changes.items() if one.finished_at is not None}:
+            self._ends(ended, entries)
 
     def _first_steps(self, batch: Batch, entries: list[Entry]) -> None:
         """Record how long the first steps of runs waited to start, from the second row of each run."""
-        at = {row[0]: row[3] for row in batch.rows if row[1] == 2}
-        for resident, event, *_ in entries:
-            run = resident.run
-            if isinstance(event, PlainRow | StepSucceeded | StepFailed) and run.no in at:
-                self._first_step_secs.add(max(0, at.pop(run.no) - event.ran_ms - run.created_at))
+        self._first_step_secs.add_all([
+            max(0, row[3] - event.ran_ms - resident.run.created_at)
+            for row, (resident, event, *_) in zip(batch.rows, entries, strict=True)
+            if row[1] == 2 and isinstance(event, (PlainRow, StepSucceeded, StepFailed))
+        ])  # fmt: skip
 
-    def _runs(self, batch: Batch, entries: list[Entry]) -> None:
-        lives = {resident.run.no: resident for resident, *_ in entries}
-        for no in batch.new_runs:
-            if no in lives:
-                self._started[self._label(lives[no].plan.name)] += 1
-        for no, change in batch.changes.items():
-            if change.finished_at is not None and no in lives:
-                resident = lives[no]
+    def _ends(self, ended: dict[RunNo, RunChange], entries: list[Entry]) -> None:
+        for resident, *_ in entries:
+            run = resident.run
+            if (change := ended.pop(run.no, None)) is not None and change.finished_at is not None:
                 self._finished[self._label(resident.plan.name), change.status] += 1
-                self._run_secs.add(change.finished_at - resident.run.created_at)
+                self._run_secs.add(change.finished_at - run.created_at)
 
     def _label(self, workflow: str) -> str:
         if workflow in self._workflows:

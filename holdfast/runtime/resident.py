@@ -30,6 +30,51 @@ log = logging.getLogger("holdfast")
 EVICTED_BYTES_MIN: Final = 4 * 1024  # smaller states are read from the store as quickly as they are kept
 EVICTED_BYTES_MAX: Final = 32 * 1024 * 1024
 EVICTED_MAX: Final = 1_000
+READ_AT_ONCE: Final = 50  # runs, by the same queries
+
+
+class _Reads:
+    """Reads runs from the store. Those that are asked for in one turn of the loop are read by the same queries, because many signals,
+    answers and callbacks arrive together."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._asked: list[tuple[RunNo, asyncio.Future[Stored | None]]] = []
+        self._reading: asyncio.Task[None] | None = None
+
+    def of(self, no: RunNo) -> asyncio.Future[Stored | None]:
+        loop = asyncio.get_running_loop()
+        answer: asyncio.Future[Stored | None] = loop.create_future()
+        self._asked.append((no, answer))
+        if self._reading is None:
+            self._reading = loop.create_task(self._read())
+        return answer
+
+    async def _read(self) -> None:
+        try:
+            while self._asked:
+                part = self._asked[:READ_AT_ONCE]
+                del self._asked[:READ_AT_ONCE]
+                await self._answer(part)
+        finally:
+            self._reading = None
+
+    async def _answer(self, part: list[tuple[RunNo, asyncio.Future[Stored | None]]]) -> None:
+        try:
+            runs = list(dict.fromkeys(no for no, _ in part))
+            found = {each.row.no: each for each in await self._store.load_many(runs)}
+        except Exception as error:  # noqa: BLE001  # it is the outcome of these reads
+            if len(part) > 1 and not isinstance(error, Unavailable):  # one of them cannot be read
+                for one in part:
+                    await self._answer([one])
+                return
+            for _, answer in part:
+                if not answer.done():
+                    answer.set_exception(error)
+            return
+        for no, answer in part:
+            if not answer.done():  # else its caller has gone
+                answer.set_result(found.get(no))
 
 
 class Residents:
@@ -44,6 +89,7 @@ class Residents:
         on_freed: Callable[[], None],
     ) -> None:
         self._store, self._door, self._plans, self._fatal_runs = store, door, plans, fatal_runs
+        self._reads = _Reads(store)
         self._on_loaded = on_loaded
         self._on_freed = on_freed  # a run that was read does not stay: it took the room of another meanwhile
         self.loading: dict[RunNo, asyncio.Future[None]] = {}  # runs that a caller is reading, to take them up
@@ -141,7 +187,7 @@ class Residents:
             self._on_loaded(resident)
 
     async def stored(self, no: RunNo) -> ResidentRun | None:
-        stored = await self._store.load(no)
+        stored = await self._reads.of(no)
         return None if stored is None else await self._folded(stored)
 
     async def _folded(self, stored: Stored) -> ResidentRun:

@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import tool
 from holdfast.engine.events import Continued
+from holdfast.errors import RunSetAside
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.door import TURNS_BETWEEN
 from holdfast.runtime.load import load_run
@@ -186,3 +187,64 @@ async def test_a_start_that_arrives_alone_waits_for_no_other(tmp_path: Path) -> 
 
         await asyncio.gather(start(0), start(5))
     assert max(commits) == 1
+
+
+SIGNALLED = "{name: signalled, steps: [{id: w, kind: wait_event, signal_key: go}]}"
+
+
+async def evicted(engine: Any, count: int) -> list[Any]:
+    runs = [await engine.begin(SIGNALLED) for _ in range(count)]
+    await settled()
+    assert not engine.door.residents
+    return runs
+
+
+@by_hand
+async def test_runs_that_are_asked_for_during_a_read_are_read_together_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        runs, asked, load_many = await evicted(engine, 10), list[int](), engine.store.load_many
+        may_read = asyncio.Event()
+
+        async def held(numbers: Any) -> Any:
+            asked.append(len(numbers))
+            await may_read.wait()
+            return await load_many(numbers)
+
+        monkeypatch.setattr(engine.store, "load_many", held)
+        signalled = asyncio.gather(*[engine.runs.signal(run.id, "go", 1) for run in runs])
+        await settled()
+        may_read.set()
+        await signalled
+    assert len(asked) <= 2
+    assert sum(asked) == 10
+
+
+@by_hand
+async def test_a_run_that_cannot_be_read_does_not_keep_those_back_that_are_read_with_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        runs, load_many = await evicted(engine, 3), engine.store.load_many
+        broken = (await engine.runs.row_of(runs[1].id)).no
+
+        async def breaks(numbers: Any) -> Any:
+            if broken in numbers:
+                raise ValueError("not a row")
+            return await load_many(numbers)
+
+        monkeypatch.setattr(engine.store, "load_many", breaks)
+        outcomes = await asyncio.gather(
+            *[engine.runs.signal(run.id, "go", 1) for run in runs], return_exceptions=True
+        )
+        assert [type(outcome) for outcome in outcomes] == [str, RunSetAside, str]
+        assert [await runs[0].result(), await runs[2].result()] == [{"w": 1}, {"w": 1}]
+
+
+@by_hand
+async def test_two_callers_that_ask_for_the_same_run_in_one_turn_both_get_it(tmp_path: Path) -> None:
+    async with opened(tmp_path, [], clock()) as engine:
+        (run,) = await evicted(engine, 1)
+        found = await asyncio.gather(engine.runs.find(run.id), engine.runs.find(run.id))
+        assert [resident.run.status for resident in found] == ["waiting", "waiting"]

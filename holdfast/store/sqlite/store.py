@@ -35,9 +35,10 @@ from holdfast.store.sqlite.writes import Writes
 from holdfast.store.statements import owed
 from holdfast.values import RunNo
 
-QUICK_SECONDS: Final = (
-    0.005  # the loop does not wait for commits while a sync takes longer than this on average
-)
+# The loop does not wait for commits while a sync takes longer than this on average. A server that answers requests has other work
+# meanwhile, so it waits less; below a millisecond, sharing the interpreter with the thread costs more than waiting for it.
+QUICK_SECONDS: Final = 0.005
+QUICK_SECONDS_SHARED: Final = 0.001
 WAIT_SECONDS: Final = (
     0.01  # the longest that the loop waits for one commit: one turn of the loop may have several
 )
@@ -259,9 +260,8 @@ class SqliteStore(SqliteUpkeep):
 
     def submit(self, batch: Batch, done: Done) -> None:
         self._end_look()  # an open snapshot would keep the WAL from being checkpointed
-        is_quick = (
-            self._sync_seconds < QUICK_SECONDS and not batch.forgotten
-        )  # a run may have any number of rows
+        most = QUICK_SECONDS_SHARED if self.shares_loop else QUICK_SECONDS
+        is_quick = self._sync_seconds < most and not batch.forgotten  # a run may have any number of rows
         may_wait = is_quick and not self._at_work
         if not self.threads or (may_wait and not self.shares_loop):
             return done(self.write_now(batch))

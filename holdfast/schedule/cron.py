@@ -38,12 +38,25 @@ class Tick(NamedTuple):
     fires: bool = True
 
 
+class Stretch(NamedTuple):
+    """So many ticks that follow each other, the last at an instant."""
+
+    ticks: int
+    until: int
+
+
+NOTHING: Final = Stretch(0, 0)
+
+
 class Rule(Protocol):
     def after(self, instant: int) -> Tick | None:
         """The first tick after an instant."""
 
     def before(self, instant: int) -> Tick | None:
         """The last tick before an instant."""
+
+    def stretch(self, after: int, until: int) -> Stretch:
+        """Ticks that all fire, the first after an instant up to another, without looking at each. There may be more of them."""
 
 
 class CronRule:
@@ -82,6 +95,21 @@ class CronRule:
             if preceding is None:
                 return None
             segment = preceding
+
+    def stretch(self, after: int, until: int) -> Stretch:
+        """Ends where clocks change: up to there, local time simply runs."""
+        first, last = after // 1_000 + 1, min(until, LAST_MS) // 1_000
+        segment = self._zone.segment_at(max(first, 0))
+        if first <= segment.start and self._gap_tick(segment) is not None:
+            return NOTHING
+        low, high = self._window(segment)
+        low, high = max(low, first + segment.offset), min(high, last + segment.offset + 1)
+        count = self._wall.count(low, high)
+        if not count:
+            return NOTHING
+        found = self._wall.last_until(high - 1)
+        assert found is not None
+        return Stretch(count, (found - segment.offset) * 1_000)
 
     def _forward(self, segment: Segment, second: int) -> Iterator[Tick]:
         """The ticks of a segment that can be the first from a second on."""
@@ -162,6 +190,12 @@ class IntervalRule:
         steps = (min(instant, LAST_MS + 1) - self._first - 1) // self._every
         return Tick(self._first + steps * self._every) if steps >= 0 else None
 
+    def stretch(self, after: int, until: int) -> Stretch:
+        first, last = self.after(after), self.before(until + 1)
+        if first is None or last is None or last.at < first.at:
+            return NOTHING
+        return Stretch((last.at - first.at) // self._every + 1, last.at)
+
 
 class InstantsRule:
     """Instants that were listed."""
@@ -178,3 +212,7 @@ class InstantsRule:
     def before(self, instant: int) -> Tick | None:
         index = bisect_left(self._instants, instant)
         return Tick(self._instants[index - 1]) if index else None
+
+    def stretch(self, after: int, until: int) -> Stretch:
+        first, end = bisect_right(self._instants, after), bisect_right(self._instants, until)
+        return Stretch(end - first, self._instants[end - 1]) if first < end else NOTHING

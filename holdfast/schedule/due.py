@@ -35,13 +35,13 @@ occurrences of the past that its request names (control.py); nothing decides abo
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
 from hashlib import blake2b
 from typing import Final, assert_never
 
 import msgspec
 
-from holdfast.schedule.cron import Tick
+from holdfast.schedule.cron import NOTHING, Stretch, Tick
+from holdfast.schedule.owed import Grids, needed
 from holdfast.schedule.records import (
     Backfill,
     Cursor,
@@ -56,7 +56,6 @@ from holdfast.schedule.records import (
     Search,
     Skipped,
 )
-from holdfast.schedule.timing import Grid, grid_of
 
 FIRES_MAX: Final = 100  # fires per call, so that a commit stays small
 # Occurrences that one answer examines, decided or passed over in a search: some 20 ms, in which nothing else runs. Those of a grid
@@ -101,7 +100,8 @@ class Decision:
         outages: tuple[Outage, ...],
     ) -> None:
         self.schedule, self.cursor, self.now, self.outages = schedule, cursor, now, outages
-        self.grid = grid_of(schedule.timing, cursor.registered_at)
+        self.grids = Grids(schedule.timing, cursor)
+        self.grid = self.grids.now
         self.open, self.catchups, self.run_count = running.open, running.catchups, running.run_count
         self.newest = running.newest
         self.at, self.total = cursor.at, cursor.total_run_count
@@ -154,9 +154,9 @@ class Decision:
     def _decide(self, tick: Tick) -> bool:
         """Decide on one occurrence, or on all up to the end of an outage or a pause; False if it is too early."""
         if not tick.fires:
-            return self._skip(tick, "dst_gap")
+            return self._skip(tick, "dst_gap", tick.at)
         if self.grid.is_excluded(tick):
-            return self._skip(tick, "excluded")
+            return self._skip(tick, "excluded", tick.at)
         if (pause := self._pause_of(tick)) is not None:
             return self._paused(tick, pause)
         if (until := self._missed_until(tick)) is not None:
@@ -165,9 +165,11 @@ class Decision:
             return False
         return self._regular(tick)
 
-    def _skip(self, tick: Tick, reason: Reason) -> bool:
-        self.skipping = self._row(self.skipping, tick, reason)
-        self.at = tick.at
+    def _skip(self, tick: Tick, reason: Reason, until: int) -> bool:
+        """Skip an occurrence, and with it those up to an instant, as far as they need not be looked at one by one."""
+        more = self.grid.stretch(tick.at, until)
+        self.skipping = self._row(self.skipping, tick, reason, more)
+        self.at = max(tick.at, more.until)
         return True
 
     def _pause_of(self, tick: Tick) -> Pause | None:
@@ -181,9 +183,8 @@ class Decision:
     def _paused(self, tick: Tick, pause: Pause) -> bool:
         if pause.until is None:
             return False
-        if pause.is_owed:
-            return self._catch_up(min(pause.until, self.now))
-        return self._skip(tick, "paused")
+        until = min(pause.until, self.now)
+        return self._catch_up(until) if pause.is_owed else self._skip(tick, "paused", until)
 
     def _missed_until(self, tick: Tick) -> int | None:
         """The end of the outage in which an occurrence was missed, as the last instant that was; None if it was not missed."""
@@ -203,9 +204,9 @@ class Decision:
                 latest = self._newest([Owed(self.at, until)], until, 1)
                 if latest is None:
                     return False
-                return self._catch_up(until) if tick.at >= latest else self._skip(tick, "missed")
+                return self._catch_up(until) if tick.at >= latest else self._skip(tick, "missed", latest - 1)
             case "skip":
-                return self._skip(tick, "missed")
+                return self._skip(tick, "missed", until)
             case _:
                 assert_never(self.schedule.missed_run_policy)
 
@@ -235,12 +236,13 @@ class Decision:
         for owed in reversed(queue):
             at = min(at, owed.until + 1)
             while left and self.ticks_left > 0:
-                tick = self._before(owed, at)
+                tick = self.grids.before(owed, at)
                 if tick is None:
                     break
                 at = tick.at
-                left -= self._fires(owed, tick)
-                self.ticks_left -= self.grid.cost
+                grid = self.grids.of(owed)
+                left -= grid.fires(tick)
+                self.ticks_left -= grid.cost
         if left and self.ticks_left > 0:
             at, left = 0, 0
         self.search = Search(until, at, left)
@@ -260,7 +262,7 @@ class Decision:
                 self.fires_left = 0
                 return False
             self.held_until = self._held_until(tick)
-            return self.held_until is None and self._skip(tick, "overlap")
+            return self.held_until is None and self._skip(tick, "overlap", tick.at)
         else:
             if self.schedule.overlap == "cancel_previous" and not self._has_dropped_waiting():
                 return False
@@ -299,16 +301,18 @@ class Decision:
         if self.is_paused:
             return
         while self.missed and not self.is_spent:
-            tick = self._first(self.missed)
-            if tick is not None and not self._is_dropped(tick):
+            tick = self.grids.first(self.missed[0])
+            if tick is not None and tick.at < self.catchup_from:
+                tick = self._drop_to(tick, self.catchup_from - 1)
+            elif tick is not None and not self._is_dropped(self.missed[0], tick):
                 if self.catchups or not self._has_room:
                     break
                 self._fire(tick, is_catchup=True)
                 self.dropping = None
             self._advance(self.missed, tick)
         while self.waiting and self._has_room and not self.is_spent:
-            tick = self._first(self.waiting)
-            if tick is not None:
+            tick = self.grids.first(self.waiting[0])
+            if tick is not None and not self._is_dropped(self.waiting[0], tick):
                 if tick.at + jitter_ms(self.schedule, tick.at) > self.now:
                     return
                 self._fire(tick, is_catchup=False)
@@ -323,51 +327,40 @@ class Decision:
             if backfill.not_before > self.now:
                 return
             queue, not_before = list(backfill.owed), backfill.not_before
-            tick = self._first(queue)
-            if tick is not None and self._fires(queue[0], tick):
+            tick = self.grids.first(queue[0])
+            if tick is not None and self.grids.of(queue[0]).fires(tick):
                 self._fire(tick, is_catchup=True, is_backfill=True)
                 not_before = self.now + backfill.every_ms
             self._advance(queue, tick)
             left = Backfill(tuple(queue), backfill.every_ms, not_before)
             self.backfills[:1] = [left] if queue else []
 
-    def _fires(self, owed: Owed, tick: Tick) -> bool:
-        return bool(owed.instants) or self.grid.fires(tick)
+    def _drop_to(self, tick: Tick, until: int) -> Tick:
+        """Drop missed occurrences that are more than may be caught up; returns the last one."""
+        owed = self.missed[0]
+        more = self.grids.of(owed).stretch(tick.at, min(until, owed.until))
+        self.dropping = self._row(self.dropping, tick, "max_catchup", more)
+        return Tick(more.until) if more.ticks else tick
 
-    def _is_dropped(self, tick: Tick) -> bool:
-        reason: Reason | None = None
-        if tick.at < self.catchup_from:
-            reason = "max_catchup"
-        elif not tick.fires:
-            reason = "dst_gap"
-        elif not self.missed[0].instants and self.grid.is_excluded(tick):
-            reason = "excluded"
-        if reason is not None:
-            self.dropping = self._row(self.dropping, tick, reason)
-        return reason is not None
+    def _is_dropped(self, owed: Owed, tick: Tick) -> bool:
+        """Whether an occurrence that is owed must not fire."""
+        if tick.fires and not self.grids.of(owed).is_excluded(tick):
+            return False
+        self.dropping = self._row(self.dropping, tick, "excluded" if tick.fires else "dst_gap")
+        return True
 
     def _has_dropped_waiting(self) -> bool:
         """Skip occurrences that wait, because a newer one does; False if some are left to the next answer."""
         while self.waiting and not self.is_spent:
-            tick = self._first(self.waiting)
-            if tick is not None:
+            tick = self.grids.first(self.waiting[0])
+            if tick is not None and not self._is_dropped(self.waiting[0], tick):
                 self.dropping = self._row(self.dropping, tick, "superseded")
             self._advance(self.waiting, tick)
         return not self.waiting
 
-    def _first(self, queue: list[Owed]) -> Tick | None:
-        return first_of(queue[0], self.grid)
-
-    def _before(self, owed: Owed, instant: int) -> Tick | None:
-        if owed.instants:
-            index = bisect_left(owed.instants, instant) - 1
-            return Tick(owed.instants[index]) if index >= 0 and owed.instants[index] > owed.after else None
-        tick = self.grid.before(instant)
-        return tick if tick is not None and tick.at > owed.after else None
-
     def _advance(self, queue: list[Owed], tick: Tick | None) -> None:
         """One occurrence of a queue is decided, or its first entry has none left."""
-        self.ticks_left -= self.grid.cost
+        self.ticks_left -= self.grids.of(queue[0]).cost
         if tick is None or tick.at >= queue[0].until:
             queue.pop(0)
         else:
@@ -375,8 +368,8 @@ class Decision:
 
     # ---------------------------------------------------------------------------------------------- the answer
 
-    def _row(self, row: Skipped | None, tick: Tick, reason: Reason) -> Skipped:
-        row = Skipped.grown(row, reason, tick.at)
+    def _row(self, row: Skipped | None, tick: Tick, reason: Reason, more: Stretch = NOTHING) -> Skipped:
+        row = Skipped.grown(row, reason, tick.at, max(tick.at, more.until), 1 + more.ticks)
         self.rows[row.first] = row
         return row
 
@@ -394,10 +387,11 @@ class Decision:
             self.dropping,
             tuple(self.backfills),
             search=self._search(),
+            earlier=self.cursor.earlier,
         )
         if changed == self.cursor:
             return self.cursor
-        return msgspec.structs.replace(changed, revision=self.cursor.revision + 1)
+        return needed(msgspec.structs.replace(changed, revision=self.cursor.revision + 1))
 
     def _search(self) -> Search | None:
         """The search that the next answer needs: for the last occurrence of an outage, or unfinished."""
@@ -418,7 +412,7 @@ class Decision:
             return None
         times = [self._due_at(self._next_tick())]
         if self.waiting and self._has_room:
-            times.append(self._due_at(self._first(self.waiting)))
+            times.append(self._due_at(self.grids.first(self.waiting[0])))
         if self.backfills and self._has_room:
             times.append(self.backfills[0].not_before)
         return min((at for at in times if at is not None), default=None)
@@ -450,17 +444,9 @@ class Decision:
         )
 
 
-def first_of(owed: Owed, grid: Grid) -> Tick | None:
-    if owed.instants:
-        index = bisect_right(owed.instants, owed.after)
-        return Tick(owed.instants[index]) if index < len(owed.instants) else None
-    tick = grid.after(owed.after)
-    return tick if tick is not None and tick.at <= owed.until else None
-
-
 def _owe(queue: list[Owed], after: int, until: int) -> None:
     """Add occurrences to a queue; those that follow its end extend the last entry."""
-    if queue and queue[-1].until == after and not queue[-1].instants:
+    if queue and queue[-1].until == after and not queue[-1].grid:
         queue[-1] = Owed(queue[-1].after, until)
     else:
         queue.append(Owed(after, until))

@@ -63,15 +63,15 @@ class Pause(msgspec.Struct, frozen=True):
     is_owed: bool = False
 
 
-class Owed(msgspec.Struct, frozen=True):
-    """Occurrences that fire when there is room: those of the grid after `after` up to `until`, or the `instants`.
+class Owed(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Occurrences that fire when there is room: those of a grid after `after` up to `until`.
 
-    Instants are listed once an edit has given the schedule another grid.
+    It is the grid of the schedule, or the one of a number in `Cursor.earlier` if an edit has changed it.
     """
 
     after: int
     until: int
-    instants: tuple[int, ...] = ()
+    grid: int = 0
 
 
 class Backfill(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -97,11 +97,11 @@ class Skipped(msgspec.Struct, frozen=True):
     count: int
 
     @classmethod
-    def grown(cls, row: Skipped | None, reason: Reason, at: int) -> Skipped:
-        """The row for a skipped occurrence: the previous row, extended, if it has the same reason."""
+    def grown(cls, row: Skipped | None, reason: Reason, first: int, last: int, count: int) -> Skipped:
+        """The row for skipped occurrences: the previous row, extended, if it has the same reason."""
         if row is not None and row.reason == reason:
-            return cls(reason, row.first, at, row.count + 1)
-        return cls(reason, at, at, 1)
+            return cls(reason, row.first, last, row.count + count)
+        return cls(reason, first, last, count)
 
 
 class Search(msgspec.Struct, frozen=True):
@@ -135,6 +135,7 @@ class Cursor(msgspec.Struct, frozen=True, omit_defaults=True):
     backfills: tuple[Backfill, ...] = ()
     position: str = ""  # how far the source of a schedule without a clock has come
     search: Search | None = None
+    earlier: dict[int, Timing] = {}  # grids before an edit of which occurrences are owed
 
     @property
     def owes(self) -> bool:

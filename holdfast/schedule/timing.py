@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.schedule.cron import LAST_MS, CronRule, InstantsRule, IntervalRule, Rule, Tick
+from holdfast.schedule.cron import LAST_MS, NOTHING, CronRule, InstantsRule, IntervalRule, Rule, Stretch, Tick
 from holdfast.schedule.wall import DAY, Wall
 from holdfast.schedule.zones import Zone, zone
 from holdfast.spec.cron import Cron, Dst, Interval, parse_expression
@@ -29,7 +29,7 @@ _CHEAP_EXPRESSIONS: Final = 8  # more than these, of a schedule and its exclusio
 _RECENT_MAX: Final = 4
 
 
-class Timing(msgspec.Struct, frozen=True, cache_hash=True):
+class Timing(msgspec.Struct, frozen=True, cache_hash=True, omit_defaults=True):
     """What determines the grid of a schedule. Two schedules with equal timing have the same occurrences."""
 
     expressions: tuple[str, ...] = ()
@@ -105,6 +105,13 @@ class Grid:
         best = max(ticks, key=lambda tick: (tick.at, tick.shifted_from or -1), default=None)
         return best if best is not None and best.at >= self._first else None
 
+    def stretch(self, after: int, until: int) -> Stretch:
+        """Ticks that all fire, the first after an instant up to another, without looking at each. Empty where that is not possible:
+        ticks of several rules may meet, and each may be excluded."""
+        if until <= after or len(self._rules) != 1 or not self._calendar.is_empty or after < self._first - 1:
+            return NOTHING
+        return self._rules[0].stretch(after, min(until, self._last))
+
     def is_excluded(self, tick: Tick) -> bool:
         return self.excluded_until(tick) is not None
 
@@ -154,6 +161,10 @@ class Calendar:
     @property
     def expressions(self) -> int:
         return len(self._walls)
+
+    @property
+    def is_empty(self) -> bool:
+        return not (self._starts or self._dates or self._walls)
 
     def excluded_until(self, instant: int) -> int | None:
         """The end of the exclusion that contains an instant; None if the instant is not excluded."""

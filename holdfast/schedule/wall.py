@@ -75,6 +75,41 @@ class Wall:
         found = self._day_until(day - 1)
         return None if found is None else found * DAY + self._latest
 
+    def count(self, low: int, high: int) -> int:
+        """How many matches there are from one local time up to but not including another. The cost grows with the months between."""
+        low = max(low, 0)
+        if high <= low:
+            return 0
+        (first, low), (last, high) = divmod(low, DAY), divmod(high, DAY)
+        found = self._times(DAY) * self._days_between(first, last)
+        if self._has_day(first):
+            found -= self._times(low)
+        return found + (self._times(high) if self._has_day(last) else 0)
+
+    def _times(self, second: int) -> int:
+        """How many matches a day has before a second of it."""
+        hour, minute, second = second // 3600, second // 60 % 60, second % 60
+        in_minute, in_hour = len(self.cron.seconds), len(self.cron.minutes) * len(self.cron.seconds)
+        found = _below(self._hours, hour) * in_hour
+        if self._hours >> hour & 1:
+            found += _below(self._minutes, minute) * in_minute
+            if self._minutes >> minute & 1:
+                found += _below(self._seconds, second)
+        return found
+
+    def _days_between(self, first: int, last: int) -> int:
+        """How many days match from one up to but not including another."""
+        found = 0
+        while first < last:
+            on = date.fromordinal(first + _EPOCH)
+            start, _, days = _month(on.year, on.month)
+            end = min(start + days.bit_count(), last)
+            if self._months >> on.month & 1 and (not self.cron.years or on.year in self.cron.years):
+                days = self._month_days(on.year, on.month)
+                found += _below(days, end - start + 1) - _below(days, on.day)
+            first = end
+        return found
+
     def matched_until(self, local: int) -> int | None:
         """The end of a stretch in which every second from this one on matches: a day at most, or all time. None if this one does not.
 
@@ -171,6 +206,11 @@ def _month(year: int, month: int) -> tuple[int, int, int]:
 
 def _mask(values: tuple[int, ...]) -> int:
     return sum(1 << value for value in values)
+
+
+def _below(mask: int, end: int) -> int:
+    """How many bits of a mask are below `end`."""
+    return (mask & (1 << end) - 1).bit_count()
 
 
 def _first(mask: int, start: int) -> int:

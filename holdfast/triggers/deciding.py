@@ -211,8 +211,7 @@ class Deciding(Service):
         try:
             while (self._is_asked or self._wanted) and not self._is_closed:
                 self._is_asked = False
-                now = self.timers.check_clock()
-                await self.begin()
+                now = await self.begin()
                 await self._fire_ahead(now)
                 await self._decide_pages(now)
                 await self.outages.forget()
@@ -245,16 +244,20 @@ class Deciding(Service):
     def _query_later(self) -> None:
         self.timers.due_in_store(Millis(self._clock.now() + QUERY_AGAIN_MS))
 
-    async def begin(self) -> None:
-        """Find the missed and pending occurrences, before the first decision and after a jump of the clock."""
+    async def begin(self) -> Millis:
+        """Find the missed and pending occurrences, before the first decision and after a jump of the clock. Returns the time by which to
+        decide: a jump after that is not an outage yet."""
+        now = self.timers.check_clock()
         if self._has_begun:
-            return await self.outages.store()
+            await self.outages.store()
+            return now
         await self.outages.open()
         after = ("", "", "")
         while found := await self._store.owing_schedules(after, PAGE):
             self._wanted.update(dict.fromkeys(found))
             after = found[-1]
         self._has_begun = True
+        return now
 
     # -------------------------------------------------------------------------------------------------- deciding
 

@@ -32,6 +32,8 @@ from holdfast.views.schedules import is_time, unreadable, unreadable_state
 
 PAGE: Final = 1_000
 TRIES_MAX: Final = 10  # if another process changes a schedule meanwhile
+# Of the timings that a schedule had before edits and owes occurrences of: they are part of its cursor, which each fire writes.
+EARLIER_BYTES_MAX: Final = 512 * 1024
 PRIORITY: Final = 1_000
 
 
@@ -216,14 +218,14 @@ class Definitions:
 
     async def _replaced(self, state: ScheduleState, new: Known) -> Firing:
         """The cursor of a schedule under a new definition. Occurrences that are due under the old one fire first."""
-        await self._fires.begin()
-        old, now = known(state.schedule.body), self._clock.now()
+        old, now = known(state.schedule.body), await self._fires.begin()
         while old.clock is not None and new.clock is not None:
             running = self._fires.running(state)
             answer = control.replaced(
                 old.clock, new.clock, cursor_of(state), running, now, 1, outages=self._fires.outages.stretches
             )
             if not answer.fires and not answer.is_cut:
+                _check_earlier(new, answer.cursor)
                 next_at = asked_at(state, now)
                 decided = Decided(state, old, msgspec.structs.replace(answer, next_at=next_at), now)
                 return decided.firing()
@@ -345,3 +347,9 @@ class Definitions:
         except Fenced:
             return False
         return True
+
+
+def _check_earlier(new: Known, cursor: Cursor) -> None:
+    if len(msgspec.json.encode(cursor.earlier)) > EARLIER_BYTES_MAX:
+        owes = f"schedule {new.spec.id!r} still owes occurrences of many earlier definitions"
+        raise LimitExceeded("earlier_bytes", f"{owes}; wait until it has caught up, or delete it")

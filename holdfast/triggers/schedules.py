@@ -83,7 +83,7 @@ class Schedules(Definitions):
         async with self._fires.command():
             await self._ours(tenant, schedule_id)
             for _ in range(TRIES_MAX):
-                batch, now = Batch(), self._clock.now()
+                batch, now = Batch(), await self._fires.begin()
                 for state in await self._settled(tenant, schedule_id, now):
                     cursor = moved(cursor_of(state), now)
                     if cursor.revision != state.cursor.revision:
@@ -104,7 +104,6 @@ class Schedules(Definitions):
 
     async def _settled(self, tenant: str, schedule_id: str, now: Millis) -> list[ScheduleState]:
         """The state of a schedule once everything that is due has been decided. Where nothing fires by itself, that waits."""
-        await self._fires.begin()
         while True:
             states = await self._store.schedule_states([(tenant, schedule_id)])
             if not self._fires.is_open:
@@ -187,7 +186,7 @@ class Schedules(Definitions):
         async with self._fires.command():
             await self._ours(tenant, schedule_id)
             for _ in range(TRIES_MAX):
-                (state,) = await self._settled(tenant, schedule_id, self._clock.now())
+                (state,) = await self._settled(tenant, schedule_id, await self._fires.begin())
                 found = await find(self._store, state, since, until)
                 if preview or not found.instants:
                     return found.shown

@@ -17,8 +17,9 @@ from holdfast.errors import InvalidInputs, NotFound
 from holdfast.schedule.cron import Tick
 from holdfast.schedule.due import jitter_ms
 from holdfast.schedule.of_spec import NEVER_FIRES
+from holdfast.schedule.owed import Grids
 from holdfast.schedule.preview import local_text
-from holdfast.schedule.records import Cursor, Owed, Schedule
+from holdfast.schedule.records import Schedule
 from holdfast.schedule.timing import Grid, grid_of
 from holdfast.schedule.wall import DAY
 from holdfast.schedule.zones import zone
@@ -294,7 +295,7 @@ def _undecided(view: ScheduleView, clock: Schedule, grid: Grid, tick: Tick) -> V
         return stopped("dst_gap")
     if grid.is_excluded(tick):
         return stopped("excluded")
-    if any(_owes(cursor, tick.at) for cursor in view.cursors):
+    if any(Grids(clock.timing, cursor).promised(tick.at) for cursor in view.cursors):
         return said("waiting", "waits until a run of the schedule ends")
     if view.paused_since is not None and tick.at > view.paused_since:
         return said(
@@ -306,14 +307,6 @@ def _undecided(view: ScheduleView, clock: Schedule, grid: Grid, tick: Tick) -> V
     if tick.at <= view.as_of:
         return said("undecided", "it is due, and no engine has decided on it yet", hint="start holdfast up")
     return said("will_fire", *_prospect(view, clock, tick))
-
-
-def _owes(cursor: Cursor, at: int) -> bool:
-    return any(_holds(owed, at) for owed in (*cursor.missed, *cursor.waiting))
-
-
-def _holds(owed: Owed, at: int) -> bool:
-    return at in owed.instants if owed.instants else owed.after < at <= owed.until
 
 
 def _prospect(view: ScheduleView, clock: Schedule, tick: Tick) -> tuple[str, str, str]:

@@ -12,10 +12,10 @@ import msgspec
 
 from holdfast.schedule import control
 from holdfast.schedule import due as deciding
-from holdfast.schedule.cron import Tick
+from holdfast.schedule.cron import Stretch, Tick
 from holdfast.schedule.due import Decision
 from holdfast.schedule.records import Cursor, Pause
-from holdfast.schedule.timing import Grid
+from holdfast.schedule.timing import Grid, Timing
 from tests.schedule.simulation import World
 
 Bug = Callable[[], Any]
@@ -44,7 +44,7 @@ def _start_at_the_limit(self: Decision) -> bool:
     return not self.schedule.run_limit or self.open <= self.schedule.run_limit
 
 
-def _skip_without_row(self: Decision, tick: Tick, reason: str) -> bool:
+def _skip_without_row(self: Decision, tick: Tick, reason: str, until: int) -> bool:
     self.at, self.skipping = tick.at, None
     return True
 
@@ -83,13 +83,28 @@ def _catch_up_is_skipped(self: Decision) -> None:
     while (
         self.missed
         and (self.catchups or not self._has_room)
-        and (tick := self._first(self.missed)) is not None
+        and (tick := self.grids.first(self.missed[0])) is not None
     ):
         self.dropping = self._row(self.dropping, tick, "overlap")
         self._advance(self.missed, tick)
     _start_owed(self)
 
 
+def _owe_nothing(cursor: Cursor, timing: Timing) -> Cursor:
+    return msgspec.structs.replace(cursor, missed=(), waiting=())
+
+
+def _keep_numbers(cursor: Cursor, timing: Timing) -> Cursor:
+    return cursor
+
+
+def _one_too_far(self: Grid, after: int, until: int) -> Stretch:
+    found = _stretch(self, after, until)
+    tick = self.after(found.until)
+    return Stretch(found.ticks + 1, tick.at) if found.ticks and tick is not None else found
+
+
+_stretch = Grid.stretch
 _fire, _resumed, _cursor, _start_owed = (
     Decision._fire,
     control.resumed,
@@ -115,5 +130,7 @@ BUGS: dict[str, Bug] = {
     "the cursor follows the clock back": decision("_cursor", _follow_the_clock),
     "catch-up is skipped for overlap": decision("_start_owed", _catch_up_is_skipped),
     "an exclusion is not looked at": lambda: mock.patch.object(Grid, "is_excluded", return_value=False),
-    "what is owed is lost by an edit": lambda: mock.patch.object(control._Listing, "listed", return_value=()),
+    "what is owed is lost by an edit": lambda: mock.patch.object(control, "with_earlier", new=_owe_nothing),
+    "what is owed gets the new grid": lambda: mock.patch.object(control, "with_earlier", new=_keep_numbers),
+    "a stretch ends too late": lambda: mock.patch.object(Grid, "stretch", new=_one_too_far),
 }

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 import msgspec
 import pytest
 
-from holdfast.schedule.control import KEPT_MAX, paused, registered, replaced, resumed
+from holdfast.schedule.control import discarded, paused, registered, replaced, resumed
 from holdfast.schedule.due import EXAMINED_MAX, due, jitter_ms
 from holdfast.schedule.records import Cursor, Due, Outage, Running, Schedule, Skipped
 from holdfast.schedule.timing import Timing
@@ -257,7 +258,7 @@ def test_the_grace_is_at_least_the_jitter() -> None:
     assert fired(answer) == [NOON + HOUR]
 
 
-def test_a_million_missed_are_owed_at_once_and_counted_in_pieces() -> None:
+def test_a_million_missed_are_owed_or_skipped_at_once() -> None:
     woke = NOON + 1_000_000_000
     outages = (Outage(NOON, woke),)
     plan = schedule(EACH_SECOND, missed_run_policy="run_all", max_catchup=0)
@@ -266,9 +267,23 @@ def test_a_million_missed_are_owed_at_once_and_counted_in_pieces() -> None:
     # those within the grace are late, not missed
     assert rows(answer) == [("overlap", woke - MINUTE, woke, 61)]
     skip = due(schedule(EACH_SECOND), registered(NOON), Running(), woke, outages=outages)
-    assert skip.is_cut and rows(skip) == [("missed", NOON + 1_000, NOON + 1_000 * EXAMINED_MAX, EXAMINED_MAX)]
-    more = due(schedule(EACH_SECOND), skip.cursor, Running(), woke, outages=outages)
-    assert rows(more) == [("missed", NOON + 1_000, NOON + 2_000 * EXAMINED_MAX, 2 * EXAMINED_MAX)]
+    assert rows(skip)[0] == ("missed", NOON + 1_000, woke - MINUTE - 1_000, 999_939)
+    assert fired(skip) == [woke - MINUTE] and skip.examined < 10
+
+
+def test_of_a_million_missed_the_newest_are_found_and_the_others_dropped_at_once() -> None:
+    woke = NOON + 1_000_000_000
+    plan = schedule(EACH_SECOND, missed_run_policy="run_all", max_catchup=5)
+    answer = due(plan, registered(NOON), Running(), woke, 1, outages=(Outage(NOON, woke),))
+    assert rows(answer) == [("max_catchup", NOON + 1_000, woke - MINUTE - 6_000, 999_934)]
+    assert fired(answer) == [woke - MINUTE - 5_000] and answer.examined < 20
+
+
+def test_a_long_pause_is_skipped_at_once() -> None:
+    cursor = resumed(paused(registered(NOON), NOON), NOON + 1_000_000_000)
+    answer = due(schedule(EACH_SECOND), cursor, Running(), NOON + 1_000_000_000)
+    assert rows(answer) == [("paused", NOON + 1_000, NOON + 1_000_000_000, 1_000_000)]
+    assert answer.examined < 10
 
 
 # --------------------------------------------------------------------------------- jitter, exclusions, clocks
@@ -398,39 +413,49 @@ def test_an_edit_keeps_what_is_to_be_caught_up() -> None:
     assert fires == [NOON + n * HOUR for n in (2, 3, 4, 5)]
 
 
-def test_an_edit_keeps_so_many_that_are_owed_and_has_rows_for_the_rest() -> None:
-    old = schedule(Timing(("0 * * * * *",)), missed_run_policy="run_all", max_catchup=0)
-    woke = NOON + 3_000 * MINUTE + 2 * MINUTE
-    begun = due(old, registered(NOON), Running(), woke, outages=(Outage(NOON, woke),))
-    cut = replaced(old, schedule(HALF_HOURLY), begun.cursor, Running(1, 1), woke)
-    assert cut.is_cut  # more than one answer examines
-    moved = replaced(old, schedule(HALF_HOURLY), cut.cursor, Running(1, 1), woke)
-    assert not moved.is_cut
-    assert [len(owed.instants) for owed in moved.cursor.missed] == [KEPT_MAX]
-    missed = 3_000  # the last two minutes are within the grace
-    assert [(reason, first) for reason, first, _, _ in (*rows(cut), *rows(moved))] == [
-        ("max_catchup", NOON + 2 * MINUTE),
-        ("max_catchup", NOON + 1_002 * MINUTE),
-    ]
-    assert sum(count for *_, count in (*rows(cut), *rows(moved))) == missed - 1 - KEPT_MAX
+def test_an_edit_keeps_a_million_missed_occurrences_without_looking_at_each() -> None:
+    old = schedule(EACH_SECOND, missed_run_policy="run_all", max_catchup=0)
+    woke = NOON + 1_000_000_000 + 60_001
+    begun = due(old, registered(NOON), Running(), woke, 1, outages=(Outage(NOON, woke),))
+    new = schedule(HALF_HOURLY, missed_run_policy="run_all", max_catchup=0)
+    moved = replaced(old, new, begun.cursor, Running(1, 1), woke, 1, outages=(Outage(NOON, woke),))
+    assert (
+        not moved.is_cut and moved.examined <= 61 and not any(row[0] == "max_catchup" for row in rows(moved))
+    )
+    left, row = discarded(new, moved.cursor, "deleted", 10)
+    assert not left.owes and row is not None
+    assert (row.first, row.last, row.count) == (NOON + 2_000, NOON + 1_000_000_000, 999_999)
 
 
-def test_an_edit_has_rows_for_what_is_excluded_among_occurrences_to_be_caught_up() -> None:
+def test_what_is_owed_of_earlier_grids_fires_in_order_and_is_then_forgotten() -> None:
+    plans = [schedule(timing, missed_run_policy="run_all") for timing in (HOURLY, HALF_HOURLY, HOURLY)]
+    cursor = due(plans[0], registered(NOON), Running(), WOKE, outages=NIGHT).cursor
+    for old, new in itertools.pairwise(plans):
+        cursor = replaced(old, new, cursor, Running(1, 1), WOKE + 1, outages=NIGHT).cursor
+        cursor = msgspec.json.decode(msgspec.json.encode(cursor), type=Cursor)
+    assert list(cursor.earlier.values()) == [HOURLY]
+    cursor, fires, _ = drained(plans[-1], cursor, WOKE + 1)
+    assert fires == [NOON + n * HOUR for n in (2, 3, 4, 5)] and not cursor.earlier
+
+
+def test_what_is_excluded_among_occurrences_of_an_earlier_grid_has_a_row_when_its_turn_comes() -> None:
     old = schedule(
         Timing(("0 0 * * * *",), exclude=Exclude(expressions=("* * 15,16 * * *",))),
         missed_run_policy="run_all",
     )
     begun = due(old, registered(NOON), Running(), WOKE, outages=NIGHT)
     moved = replaced(old, schedule(HALF_HOURLY), begun.cursor, Running(1, 1), WOKE + 1, outages=NIGHT)
-    assert rows(moved) == [("excluded", NOON + 3 * HOUR, NOON + 4 * HOUR, 2)]
+    _, _, skipped = drained(schedule(HALF_HOURLY), moved.cursor, WOKE + 1)
+    assert [(row.reason, row.count) for row in skipped] == [("excluded", 2)]
 
 
-def test_an_edit_has_rows_for_what_is_excluded_after_a_tick_that_waits_for_its_jitter() -> None:
+def test_what_is_excluded_after_a_tick_that_waits_for_its_jitter_has_a_row_after_an_edit() -> None:
     exclude = Exclude(expressions=("* * 14 * * *",))
     old = schedule(Timing(("0 0 * * * *",), exclude=exclude), jitter_ms=3 * HOUR)
     at = next(at for at in (NOON + HOUR + n * DAY for n in range(99)) if jitter_ms(old, at) > HOUR + 1)
     moved = replaced(old, schedule(HALF_HOURLY), registered(at - 1), Running(), at + HOUR + 1)
-    assert rows(moved) == [("excluded", at + HOUR, at + HOUR, 1)]
+    _, fires, skipped = drained(schedule(HALF_HOURLY), moved.cursor, at + HOUR + 1)
+    assert fires == [at] and [(row.reason, row.first) for row in skipped] == [("excluded", at + HOUR)]
 
 
 def test_a_pause_goes_on_through_an_edit() -> None:
@@ -480,30 +505,31 @@ def test_a_search_through_many_exclusions_takes_several_bounded_answers(
 
 
 def test_an_answer_decides_on_fewer_occurrences_the_more_expressions_each_is_compared_with() -> None:
-    exclude = Exclude(expressions=tuple(f"{n % 60} {n // 60} 0 1 1 *" for n in range(99)))
+    one, ninety_nine = (
+        Exclude(expressions=tuple(f"{n % 60} {n // 60} 0 1 1 *" for n in range(count))) for count in (1, 99)
+    )
     woke = NOON + 2 * HOUR
     answers = [
-        due(schedule(timing), registered(NOON), Running(), woke, outages=(Outage(NOON, woke),))
-        for timing in (EACH_SECOND, Timing(EACH_SECOND.expressions, exclude=exclude))
+        due(
+            schedule(Timing(EACH_SECOND.expressions, exclude=exclude)),
+            registered(NOON),
+            Running(),
+            woke,
+            outages=(Outage(NOON, woke),),
+        )
+        for exclude in (one, ninety_nine)
     ]
     few, many = (sum(row.count for row in answer.skipped) for answer in answers)
     assert few == EXAMINED_MAX and 10 * many < few
     assert all(answer.is_cut and answer.examined <= 2 * EXAMINED_MAX for answer in answers)
 
 
-def test_an_edit_through_many_exclusions_takes_several_bounded_answers() -> None:
+def test_an_edit_amid_many_exclusions_looks_at_none_of_them() -> None:
     old = schedule(MOSTLY_EXCLUDED, missed_run_policy="run_all", max_catchup=0)
     woke = NOON + 4 * HOUR - MINUTE
-    cursor, answers = registered(NOON), 0
-    while (
-        answer := replaced(old, schedule(), cursor, Running(1), woke, outages=(Outage(NOON, woke),))
-    ).is_cut:
-        assert answer.cursor != cursor
-        cursor, answers = answer.cursor, answers + 1
-    assert [owed.instants for owed in answer.cursor.missed] == [
-        tuple(NOON + hour * HOUR for hour in (1, 2, 3))
-    ]
-    assert answers > 1
+    begun = due(old, registered(NOON), Running(1, 1), woke, outages=(Outage(NOON, woke),))
+    moved = replaced(old, schedule(), begun.cursor, Running(1, 1), woke, outages=(Outage(NOON, woke),))
+    assert moved.examined <= EXAMINED_MAX + 1
 
 
 def test_a_schedule_that_is_mostly_excluded_is_decided_on_the_way() -> None:

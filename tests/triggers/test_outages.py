@@ -226,6 +226,30 @@ async def test_a_machine_that_is_suspended_between_a_timer_and_its_query_has_sle
     assert [row.reason for row in await ledger(engine) if row.outcome == "skipped"][:1] == ["missed"]
 
 
+@pytest.mark.parametrize("command", ["pause", "resume", "edit", "backfill"])
+async def test_a_command_that_is_the_first_after_a_suspend_finds_the_outage(
+    engine: TestEngine, command: str
+) -> None:
+    engine.fake_tool("work")
+    opened = await put(engine, cron())
+    opened.fires.timers.sleep_seconds_max = 1.0
+    await engine.advance(seconds=2)
+    engine.clock.wall_offset_ms += 600_000  # no timer has looked at the clock since
+    schedules, now = opened.schedules, opened.clock.now()
+    match command:
+        case "pause":
+            await schedules.pause(DEFAULT_TENANT, "s")
+        case "resume":
+            await schedules.resume(DEFAULT_TENANT, "s")
+        case "edit":
+            await schedules.put(DEFAULT_TENANT, cron(expression="30 * * * * *"))
+        case _:
+            await schedules.backfill(DEFAULT_TENANT, "s", now, now)
+    assert [(row.reason, row.times) for row in await ledger(engine) if row.outcome == "skipped"] == [
+        ("missed", 9)
+    ]
+
+
 async def test_load_alone_misses_nothing(engine: TestEngine) -> None:
     work = engine.fake_tool("work")
     opened = await put(engine, cron(overlap="buffer_all"))

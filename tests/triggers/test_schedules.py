@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.errors import AtLimit, InvalidSpec, ManagedByFile, NotFound
+from holdfast.errors import AtLimit, InvalidSpec, LimitExceeded, ManagedByFile, NotFound
 from holdfast.spec.schedule import schedule_from_data
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.store.schedule_records import Origin
@@ -398,3 +398,17 @@ async def test_a_pause_in_a_file_that_no_engine_drives_includes_what_is_due_alre
     await engine.advance()
     (row,) = await ledger(engine)
     assert (work.calls, row.reason, row.times) == ([], "paused", 3)
+
+
+async def test_an_edit_is_refused_while_too_much_of_earlier_definitions_is_owed(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.triggers.definitions.EARLIER_BYTES_MAX", 250)
+    engine.fake_tool("work", forever)
+    opened = await put(engine, cron(overlap="buffer_all"))
+    await engine.advance(seconds=121)
+    await opened.schedules.put(T, cron(expression="30 * * * * *", overlap="buffer_all"))
+    await engine.advance(seconds=60)
+    with pytest.raises(LimitExceeded, match="owes occurrences of many earlier"):
+        await opened.schedules.put(T, cron(expression="15 * * * * *", overlap="buffer_all"))
+    assert "30 * * * * *" in (await state(engine)).schedule.body

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.errors import InvalidInputs, NotFound
 from holdfast.schedule.records import Cursor, Owed, Pause, Reason
+from holdfast.schedule.timing import Timing
 from holdfast.spec.schedule import schedule_from_data
 from holdfast.store.batch import Batch
 from holdfast.store.schedule_records import Firing, LedgerEntry, NewCursor, ScheduleRow
@@ -383,7 +384,7 @@ def test_every_reason_has_words() -> None:
         ("2026-03-25", None, {}, "unknown", "forgotten"),
         ("2026-03-28", Cursor(MADE, at(2026, 3, 28)), {}, "undecided", ""),
         ("2026-03-28", Cursor(MADE, NOW, waiting=(Owed(at(2026, 3, 28), NOW),)), {}, "waiting", ""),
-        ("2026-03-28", Cursor(MADE, NOW, missed=(Owed(0, NOW, (at(2026, 3, 28, 1, 30),)),)), {}, "waiting", ""),
+        ("2026-03-28", Cursor(MADE, NOW, missed=(Owed(0, NOW, 1),), earlier={1: Timing(instants=(at(2026, 3, 28, 1, 30),))}), {}, "waiting", ""),
     ],
 )  # fmt: skip
 async def test_a_time_without_a_row_is_explained(

@@ -156,6 +156,13 @@ class NotJson(ValueError):
     """A value that has no faithful JSON form."""
 
 
+class JsonText(msgspec.Struct, frozen=True):
+    """A value as compact JSON text that was checked. Passed on as it is: a copy of 25 MiB costs time, and memory for as long as a
+    request holds both."""
+
+    text: bytes
+
+
 _SIMPLE: Final = frozenset({str, int, bool, type(None)})  # nothing about these can be bent
 _encoder = msgspec.json.Encoder()
 written = _encoder.encode  # of a value that is known to be JSON

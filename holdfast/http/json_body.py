@@ -17,9 +17,9 @@ from holdfast.errors import InvalidRequest, Problem
 from holdfast.http.validation import invalid
 from holdfast.jsontext import count_members
 from holdfast.runtime.apart import LARGE_BYTES, apart, yield_after
-from holdfast.values import JSON_DEPTH_MAX, decode, is_too_deep, written
+from holdfast.values import JSON_DEPTH_MAX, JsonText, decode, is_too_deep, written
 
-Members = dict[str, msgspec.Raw]  # of an object: each value as compact JSON text
+Members = dict[str, JsonText]  # of an object
 
 SMALL_BYTES_MAX: Final = 4 * 1024  # up to here it is quicker to check each key
 POINTER_BYTES_MAX: Final = 1024 * 1024  # beyond that, the position of a duplicate key is not searched for
@@ -41,7 +41,7 @@ def read_members(raw: bytes) -> Members:
     value = read_json(raw)
     if not isinstance(value, dict):
         raise InvalidRequest("the body must be an object")
-    return {key: msgspec.Raw(written(part)) for key, part in value.items()}
+    return {key: JsonText(written(part)) for key, part in value.items()}
 
 
 async def read_large_members(raw: bytes) -> Members:
@@ -55,7 +55,7 @@ async def read_large_members(raw: bytes) -> Members:
         raise InvalidRequest(*problem)
     members, at = Members(), end + 1
     for key, size in sizes:
-        members[key] = msgspec.Raw(made[at : at + size])
+        members[key] = JsonText(made[at : at + size])
         at += size
     await yield_after(made)
     return members
@@ -67,7 +67,7 @@ _heading = msgspec.json.Decoder(tuple[list[tuple[str, int]], tuple[str, list[Pro
 
 def _read_apart(raw: bytes) -> bytes:
     try:
-        members = {key: bytes(text) for key, text in read_members(raw).items()}
+        members = {key: member.text for key, member in read_members(raw).items()}
     except InvalidRequest as error:
         return written(([], (str(error), error.problems))) + b"\n"
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -365,7 +365,7 @@ class EarlyResult(NamedTuple):
     tenant: str
     task_id: str
     meant: str  # the id of the run that it is for; "" where its sender did not say
-    body: str
+    body: bytes
     expires_at: Millis
 
 

@@ -28,7 +28,7 @@ from holdfast.views.open_board import open_output_name
 from holdfast.views.outputs import apart_if_long, whole_run
 from holdfast.views.step_pages import PAGE_BYTES_MAX, StepPages, fill_gathered
 from holdfast.views.steps import StepView
-from holdfast.views.stored_board import output_name, output_named
+from holdfast.views.stored_board import OUTPUT_BYTES_MAX, output_name, output_named
 from holdfast.views.timeline import Timeline, timeline_of
 from holdfast.views.values import GATHERED, Head, Values, part_of
 
@@ -164,7 +164,8 @@ class RunSteps:
         if known is None:
             await gathering.fill(step)
             known = (step.output, step.error)
-            self._gathered.put(key, known, len(step.output))
+            if len(step.output) <= OUTPUT_BYTES_MAX:
+                self._gathered.put(key, known, len(step.output))
         step.output, step.error = known
         return step.output, None
 

@@ -62,7 +62,7 @@ from holdfast.views.seen import Sees, seen_store
 from holdfast.views.services import ServiceView, services_of
 from holdfast.views.stats import WorkflowStats
 from holdfast.views.steps import StepView
-from holdfast.views.stored_board import LONG_ROWS, stored_output
+from holdfast.views.stored_board import LONG_ROWS, OUTPUT_BYTES_MAX, stored_output
 from holdfast.views.tasks import Task, TaskQueries
 from holdfast.views.values import GATHERED, Head, Values, part_of
 from holdfast.views.waiting import Waits
@@ -447,7 +447,9 @@ class Queries:
         known = self._outputs.get(row.no)
         if known is None:
             known = await self._output(row, plan, finish, seq)
-            if plan.output is None:  # gathered from its steps, which takes long
+            if (
+                plan.output is None and len(known[0]) <= OUTPUT_BYTES_MAX
+            ):  # gathered from its steps, which takes long
                 self._outputs.put(row.no, known, len(known[0]))
         output, unshown = known
         return (output, unshown, None) if values == "all" else cut_apart(output, unshown)

@@ -119,8 +119,8 @@ class Callbacks(Service):
     # ------------------------------------------------------------------------------------------------ callbacks
 
     async def resume(self, tenant: str, task_id: str, answer: Any, run_id: str | None = None) -> Resumed:
-        """Deliver the callback of a call, by the task id that its service assigned. A result of type `Raw` is compact
-        JSON text that was checked; it is only decoded if a rule of the step needs it."""
+        """Deliver the callback of a call, by the task id that its service assigned. A result of type
+        `JsonText` is only decoded if a rule of the step needs it."""
         if not task_id:
             raise InvalidInputs("the task_id is empty; send the id that the pending response contained")
         if not is_text(task_id) or len(task_id) > TASK_ID_CHARS_MAX:  # no step can ever wait for such an id
@@ -176,12 +176,12 @@ class Callbacks(Service):
     async def keep_early(self, early: TakenEarly, answer: bytes) -> bool:
         """Keep a callback until a step waits for it; returns whether this one is kept, and not another that came
         first."""
-        now, tenant, size, text = self._clock.now(), early.tenant, len(answer), answer.decode()
+        now, tenant, size = self._clock.now(), early.tenant, len(answer)
         await self._check_room(tenant, now, size)
         batch = Batch()
         batch.expired_early.append((now,))
         expires_at = Millis(now + EARLY_MS)
-        batch.early_results.append(EarlyResult(tenant, early.task_id, early.meant, text, expires_at))
+        batch.early_results.append(EarlyResult(tenant, early.task_id, early.meant, answer, expires_at))
         parking = self._parking[tenant]
         try:
             await self._gate.commit(batch)
@@ -190,7 +190,7 @@ class Callbacks(Service):
         kept = await self._store.early_result(tenant, early.task_id, RunId(early.meant), now)
         # the call paused in the meantime and has consumed it
         is_taken = kept is None or kept[0] != early.meant
-        return is_taken or kept == (early.meant, text)
+        return is_taken or kept == (early.meant, answer)
 
     async def _check_room(self, tenant: str, now: Millis, size: int) -> None:
         """Reserve room for one more early callback. Counting them takes longer the more there are, so it is done only
@@ -320,7 +320,7 @@ class Callbacks(Service):
         if early is not None and found is not None:
             taken = TakenEarly(tenant, task_id, early[0])
             row = await self._runs.row_of(run_id, tenant)
-            await self._give(row, path, found.attempt, early[1].encode(), taken)
+            await self._give(row, path, found.attempt, early[1], taken)
 
     async def _give(self, row: RunRow, path: str, attempt: int, answer: bytes, taken: TakenEarly) -> Resumed:
         """Deliver an early callback to its step; if another callback came first, drop it."""

@@ -5,12 +5,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import msgspec
-
 from holdfast import limits
 from holdfast.errors import InvalidInputs, LimitExceeded, NodeIsOver, StoreUnavailable
 from holdfast.runtime.door import Door
-from holdfast.values import NotJson, encode
+from holdfast.values import JsonText, NotJson, encode
 
 
 async def all_durable(door: Door) -> None:
@@ -25,7 +23,7 @@ async def all_durable(door: Door) -> None:
 def answer_text(answer: Any) -> bytes:
     """An answer as JSON text; raises InvalidInputs or LimitExceeded."""
     try:
-        text = bytes(answer) if isinstance(answer, msgspec.Raw) else encode(answer)
+        text = answer.text if isinstance(answer, JsonText) else encode(answer)
     except NotJson as error:
         raise InvalidInputs(f"the answer is not JSON: {error}") from None
     if len(text) > limits.now.value_bytes_max:

@@ -22,7 +22,7 @@ from holdfast.errors import InvalidRequest, Superseded, Unavailable
 from holdfast.runtime.clock import Clock
 from holdfast.store.base import Store
 from holdfast.tools.failures import ToolError
-from holdfast.values import NotJson, RunId, RunNo, encode
+from holdfast.values import JsonText, NotJson, RunId, RunNo, encode
 from holdfast.workers.assignment import Assignment, Key, Queue, parts_of, unknown
 from holdfast.workers.leases import Assignments
 from holdfast.workers.push import Line, failure_of
@@ -198,7 +198,7 @@ class Pull:
         logs: Sequence[Line] = (),
     ) -> None:
         """Complete a job; the result is durable when this returns. Repeating the call has no further effect. A result
-        of type `Raw` is compact JSON text that was checked."""
+        of type `JsonText` is not encoded again."""
         outcome = self._outcome(result, error, error_kind, traceback)
         said = hashlib.sha256(repr((error_kind, error)).encode())
         said.update(outcome if isinstance(outcome, bytes) else b"")
@@ -232,8 +232,8 @@ class Pull:
     def _outcome(result: Any, error: str, error_kind: str | None, traceback: str | None) -> bytes | ToolError:
         if error:
             return failure_of(error, error_kind, traceback)
-        if isinstance(result, msgspec.Raw):
-            return bytes(result)
+        if isinstance(result, JsonText):
+            return result.text
         try:
             return encode(result)
         except NotJson as why:

@@ -14,7 +14,7 @@ from tests.sdk.processes import House, until
 
 MIB = 1024 * 1024
 BODIES = 5
-LEFT_MB_MAX = 70.0  # what caches may keep: less than three bodies
+LEFT_MB_MAX = 20.0  # what caches may keep: less than one body
 HIGHEST_MB_MAX = 400.0
 JSON = {"Content-Type": "application/json"}
 

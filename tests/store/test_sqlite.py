@@ -14,11 +14,14 @@ import apsw
 import pytest
 
 from holdfast.errors import SchemaTooNew
+from holdfast.store.batch import Batch
+from holdfast.store.records import EarlyResult, ReplyRow
 from holdfast.store.sqlite.store import WAL_BYTES, SqliteStore
 from holdfast.store.statements import migrations, schema, statements
+from holdfast.values import Millis, RunNo
 from tests.crash.disk import Disk
 from tests.store.conformance import StoreConformance
-from tests.store.conformance.batches import Open, appended, commit, journal_of, row, rows_of, started
+from tests.store.conformance.batches import T0, Open, appended, commit, journal_of, row, rows_of, started
 
 ROOT = Path(__file__).parents[2]
 
@@ -297,6 +300,25 @@ def test_a_search_does_not_read_the_large_values_that_it_passes(search: str) -> 
     before = apsw.memory_used()
     list(db.execute(statements("sqlite")[search], args))
     assert apsw.memory_high_water() - before < len(LARGE) / 4
+
+
+VALUE = b"x" * 16_000_000  # more than the page cache of a connection
+LARGE_FIELDS: dict[str, Callable[[Batch], None]] = {
+    "blob": lambda batch: batch.blobs.append((RunNo(1), "ab", VALUE)),
+    "early callback": lambda batch: batch.early_results.append(EarlyResult("t", "T1", "", VALUE, Millis(T0))),
+    "reply": lambda batch: batch.replies.append(ReplyRow("t", "r", "k", "d", 200, VALUE, Millis(T0))),
+}
+
+
+@pytest.mark.parametrize("field", LARGE_FIELDS)
+def test_a_commit_keeps_no_copy_of_a_large_value(store_factory: OpenFile, field: str) -> None:
+    store = store_factory()
+    assert store.write_now(started(1)) is None
+    before = apsw.memory_used()
+    batch = Batch()
+    LARGE_FIELDS[field](batch)
+    assert store.write_now(batch) is None
+    assert apsw.memory_used() - before < len(VALUE) / 4
 
 
 def pages_read(db: apsw.Connection) -> int:

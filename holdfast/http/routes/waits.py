@@ -26,7 +26,7 @@ from holdfast.http.auth import ANONYMOUS
 from holdfast.http.json_body import Members
 from holdfast.http.table import Ask, Reply, Route, Signed
 from holdfast.signing import is_signed
-from holdfast.values import Status, decode, written
+from holdfast.values import JsonText, Status, decode, written
 from holdfast.waits import callbacks
 from holdfast.waits.callback_urls import RESUME_PATH
 
@@ -38,7 +38,7 @@ class Callback(msgspec.Struct, frozen=True):
 
     task_id: Any
     run_id: Any
-    answer: msgspec.Raw
+    answer: JsonText
 
 
 async def resume(ask: Ask) -> Reply:
@@ -67,25 +67,25 @@ def _callback(members: Members) -> Callback:
     return Callback(_id(members.get("task_id")), _id(members.get("run_id")), _answer_in(members))
 
 
-def _id(text: msgspec.Raw | None) -> Any:
+def _id(member: JsonText | None) -> Any:
     """Text or null is decoded; anything else is not an id, however large it is."""
-    return decode(text) if text is not None and bytes(text)[:1] in (b'"', b"n") else text
+    return decode(member.text) if member is not None and member.text[:1] in (b'"', b"n") else member
 
 
-def _answer_in(members: Members) -> msgspec.Raw:
+def _answer_in(members: Members) -> JsonText:
     """The content of a callback in either form: `result`, or all members except the ids."""
     if "result" in members:
         return members["result"]
     parts = [b"{"]
-    for key, text in members.items():
+    for key, member in members.items():
         if key not in ("task_id", "run_id"):
             parts += (
                 b"," if len(parts) > 1 else b"",
                 written(key),
                 b":",
-                text,
+                member.text,
             )  # joined at once: a text may have 25 MiB
-    return msgspec.Raw(b"".join([*parts, b"}"]))
+    return JsonText(b"".join([*parts, b"}"]))
 
 
 def _may_resume(ask: Ask) -> Signed | None:

@@ -127,7 +127,8 @@ _decode_completion = msgspec.json.Decoder(CompleteAssignment).decode
 def _completion(members: Members) -> CompleteAssignment:
     """The result stays text: it may have 25 MiB, and it is not parsed here."""
     result = members.get("result")
-    text = written(members if result is None else {**members, "result": None})
+    texts = {name: msgspec.Raw(member.text) for name, member in members.items()}
+    text = written(texts if result is None else {**texts, "result": None})
     body = _decode_completion(text)
     return body if result is None else msgspec.structs.replace(body, result=result)
 

@@ -8,6 +8,7 @@ import apsw
 
 from holdfast.store.batch import Batch
 from holdfast.store.records import KeyEnd, KeyName, Verdict
+from holdfast.store.sqlite.executing import execute
 from holdfast.values import Millis, RunNo
 
 ALL: Final = -1  # as a limit
@@ -25,7 +26,7 @@ class Keys:
             batch.verdicts += [self._ask(name)] if end is None else self._let_go(name, end)
 
     def _run(self, name: str, *args: Any) -> apsw.Cursor:
-        return self._db.execute(self._sql[name], args)
+        return execute(self._db, self._sql[name], args)
 
     def _ask(self, name: KeyName) -> Verdict:
         tenant, scope, key, no, path, at = name

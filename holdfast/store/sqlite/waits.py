@@ -80,9 +80,9 @@ class WaitReads(Asking):
 
     async def early_result(
         self, tenant: str, task_id: str, run_id: RunId, now: Millis
-    ) -> tuple[str, str] | None:
+    ) -> tuple[str, bytes] | None:
         """The answer that came early for a run: the id of the run that it is meant for, if any, and what it says."""
-        found: tuple[str, str] | None = await self._first("early_of", (tenant, task_id, run_id, now))
+        found: tuple[str, bytes] | None = await self._first("early_of", (tenant, task_id, run_id, now))
         return found
 
     async def early_room(self, tenant: str, now: Millis) -> tuple[int, int]:

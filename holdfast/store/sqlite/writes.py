@@ -16,6 +16,7 @@ import msgspec
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.records import NewRun, Publication, ReplyRow, RunChange
+from holdfast.store.sqlite.executing import execute_all
 from holdfast.store.sqlite.firings import Firings, LostFirings
 from holdfast.store.sqlite.keys import Keys
 from holdfast.store.sqlite.lists import Tallies
@@ -141,9 +142,8 @@ class Writes:
         for field in batch.fields():
             rows = getattr(batch, field.name)
             if field.statement:
-                self._writer.executemany(
-                    self._sql[field.statement], map(field.values, rows) if field.values else rows
-                )
+                values = list(map(field.values, rows)) if field.values else rows
+                execute_all(self._writer, self._sql[field.statement], values)
             else:
                 self._put_own[field.name](batch)
         if batch.isolated is not None:
@@ -188,7 +188,7 @@ class Writes:
 
     def _keep_replies(self, rows: list[ReplyRow]) -> None:
         self._write.execute(self._sql["forget_replies"], (rows[-1].created_at - REPLY_MS,))
-        self._write.executemany(self._sql["put_reply"], map(msgspec.structs.astuple, rows))
+        execute_all(self._writer, self._sql["put_reply"], list(map(msgspec.structs.astuple, rows)))
 
     def _forget_all(self, batch: Batch) -> None:
         self._forget_runs(batch.forgotten)
@@ -211,7 +211,7 @@ class Writes:
         Keys(self._write, self._sql).settle(batch)
 
     def _post_mail(self, batch: Batch) -> None:
-        self._writer.executemany(self._sql["post_mail"], batch.posted_mail)
+        execute_all(self._writer, self._sql["post_mail"], batch.posted_mail)
         self._writer.executemany(
             self._sql["wake_for_mail"], [(mail.at, mail.no) for mail in batch.posted_mail]
         )

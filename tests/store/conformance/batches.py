@@ -136,7 +136,7 @@ def answered(no: int, outcome: str, at: int) -> Batch:
 
 def early(task_id: str, body: str, meant: str = "") -> Batch:
     batch = Batch()
-    batch.early_results.append(EarlyResult(DEFAULT_TENANT, task_id, meant, body, Millis(T0 + 1000)))
+    batch.early_results.append(EarlyResult(DEFAULT_TENANT, task_id, meant, body.encode(), Millis(T0 + 1000)))
     return batch
 
 

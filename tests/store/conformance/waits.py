@@ -78,7 +78,7 @@ class WaitsConformance:
     async def test_an_early_result_is_kept_until_it_is_taken_or_its_time_is_over(self, store: Store) -> None:
         await commit(store, early("T1", "first"))
         await commit(store, early("T1", "second"))
-        assert await store.early_result(DEFAULT_TENANT, "T1", RunId("r1"), Millis(T0)) == ("", "first")
+        assert await store.early_result(DEFAULT_TENANT, "T1", RunId("r1"), Millis(T0)) == ("", b"first")
         assert await store.early_result("other", "T1", RunId("r1"), Millis(T0)) is None
         assert await store.early_result(DEFAULT_TENANT, "T1", RunId("r1"), Millis(T0 + 1000)) is None
         assert await store.early_room(DEFAULT_TENANT, Millis(T0)) == (1, len("first"))
@@ -91,16 +91,16 @@ class WaitsConformance:
         await commit(store, early("T1", "old"))
         batch = Batch()
         batch.expired_early.append((Millis(T0 + 1000),))
-        batch.early_results.append(EarlyResult(DEFAULT_TENANT, "T1", "", "new", Millis(T0 + 2000)))
+        batch.early_results.append(EarlyResult(DEFAULT_TENANT, "T1", "", b"new", Millis(T0 + 2000)))
         await commit(store, batch)
-        assert await store.early_result(DEFAULT_TENANT, "T1", RunId("r1"), Millis(T0)) == ("", "new")
+        assert await store.early_result(DEFAULT_TENANT, "T1", RunId("r1"), Millis(T0)) == ("", b"new")
 
     async def test_an_early_result_of_one_run_is_not_that_of_another(self, store: Store) -> None:
         for body, meant in (("for r1", "r1"), ("for any", ""), ("for r2", "r2")):
             await commit(store, early("T1", body, meant))
         runs = ("r1", "r2", "r3")
         found = [await store.early_result(DEFAULT_TENANT, "T1", RunId(run), Millis(T0)) for run in runs]
-        assert found == [("r1", "for r1"), ("r2", "for r2"), ("", "for any")]
+        assert found == [("r1", b"for r1"), ("r2", b"for r2"), ("", b"for any")]
 
     async def test_part_of_a_batch_takes_only_the_early_results_of_its_runs(self, store: Store) -> None:
         for task_id in ("T1", "T2"):
@@ -111,7 +111,7 @@ class WaitsConformance:
         left = [
             await store.early_result(DEFAULT_TENANT, name, RunId("r"), Millis(T0)) for name in ("T1", "T2")
         ]
-        assert left == [("", "result"), None]
+        assert left == [("", b"result"), None]
 
     async def test_those_who_wait_for_what_came_early_are_found(self, store: Store) -> None:
         await commit(store, waiting(1))

@@ -196,7 +196,9 @@ DELETE FROM early_result WHERE expires_at <= ANY ($1::bigint[])
 
 -- name: put_early
 INSERT INTO early_result (tenant, task_id, meant, body, expires_at)
-SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::bigint[]) ON CONFLICT DO NOTHING
+SELECT b.tenant, b.task_id, b.meant, convert_from(b.body, 'UTF8'), b.expires_at
+  FROM unnest($1::text[], $2::text[], $3::text[], $4::bytea[], $5::bigint[]) AS b(tenant, task_id, meant, body, expires_at)
+    ON CONFLICT DO NOTHING
 
 -- name: take_early
 DELETE FROM early_result e USING unnest($1::text[], $2::text[], $3::text[]) AS b(tenant, task_id, meant)

@@ -50,7 +50,7 @@ SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.d
 
 -- name: early_of
 -- What is meant for this very run comes before what may be for any.
-SELECT meant, body FROM early_result WHERE tenant = $1 AND task_id = $2 AND meant IN ($3, '') AND expires_at > $4
+SELECT meant, convert_to(body, 'UTF8') FROM early_result WHERE tenant = $1 AND task_id = $2 AND meant IN ($3, '') AND expires_at > $4
  ORDER BY meant DESC LIMIT 1
 
 -- name: early_room

@@ -53,14 +53,14 @@ SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.d
  WHERE w.tenant = ? AND w.kind = ? AND w.resolved_at IS NULL ORDER BY w.pos LIMIT ?;
 
 -- name: put_early
-INSERT INTO early_result (tenant, task_id, meant, body, expires_at) VALUES (?, ?, ?, ?, ?) ON CONFLICT DO NOTHING;
+INSERT INTO early_result (tenant, task_id, meant, body, expires_at) VALUES (?, ?, ?, CAST(? AS TEXT), ?) ON CONFLICT DO NOTHING;
 
 -- name: take_early
 DELETE FROM early_result WHERE tenant = ? AND task_id = ? AND meant = ?;
 
 -- name: early_of
 -- What is meant for this very run comes before what may be for any.
-SELECT meant, body FROM early_result WHERE tenant = ? AND task_id = ? AND meant IN (?, '') AND expires_at > ?
+SELECT meant, CAST(body AS BLOB) FROM early_result WHERE tenant = ? AND task_id = ? AND meant IN (?, '') AND expires_at > ?
  ORDER BY meant DESC LIMIT 1;
 
 -- name: early_of_bytes

@@ -12,6 +12,8 @@ import sys
 import time
 import traceback
 
+import pytest
+
 from tests.sim.campaign import LAYERS, never_happened, replay_command, run_campaign
 from tests.sim.suspended import suspend_reads
 
@@ -34,14 +36,13 @@ def main() -> int:
     if given.yield_reads is not None:
         if given.jobs > 1:
             parser.error("--yield-reads takes one job")
-        suspend_reads(given.yield_reads)
+        suspend_reads(pytest.MonkeyPatch(), given.yield_reads)
     if given.seed is not None:
         return replay(given.layer, given.seed, given.width)
     if given.seeds is None:
         parser.error("give --seed N or --seeds A:B")
     first, _, last = given.seeds.partition(":")
-    seeds = range(int(first), int(last))
-    return campaign(given.layer, seeds, given.jobs, given.seconds, given.occurrences)
+    return campaign(given, range(int(first), int(last)))
 
 
 def replay(layer: str, seed: int, width: int) -> int:
@@ -57,16 +58,16 @@ def replay(layer: str, seed: int, width: int) -> int:
     return 0
 
 
-def campaign(layer: str, seeds: range, jobs: int, seconds: float | None, occurrences: int | None) -> int:
-    began = time.monotonic()
-    done = run_campaign(layer, seeds, jobs=jobs, seconds=seconds, occurrences=occurrences)
+def campaign(given: argparse.Namespace, seeds: range) -> int:
+    layer, began = given.layer, time.monotonic()
+    done = run_campaign(layer, seeds, jobs=given.jobs, seconds=given.seconds, occurrences=given.occurrences)
     rate = done.seeds / max(time.monotonic() - began, 0.001)
     print(
         f"{layer}: {done.seeds} seeds, {rate:.0f}/s,",
         ", ".join(f"{name}: {n}" for name, n in sorted(done.counts.items())),
     )
     for seed, why in sorted(done.failures.items()):
-        print(f"seed {seed}: {why}\n    {replay_command(layer, seed)}")
+        print(f"seed {seed}: {why}\n    {replay_command(layer, seed, given.yield_reads)}")
     missing = never_happened(layer, done.counts)
     if missing:
         print("never happened:", ", ".join(missing))

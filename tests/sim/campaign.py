@@ -194,13 +194,19 @@ def never_happened(layer: str, counts: Counter[str]) -> list[str]:
     return [name for name in MUST_HAPPEN[layer] if not counts[name]]
 
 
-def replay_command(layer: str, seed: int) -> str:
-    return f"python -m tests.sim --layer {layer} --seed {seed}"
+def replay_command(layer: str, seed: int, reads: int | None = None) -> str:
+    more = "" if reads is None else f" --yield-reads {reads}"
+    return f"python -m tests.sim --layer {layer} --seed {seed}{more}"
 
 
-def regressions() -> list[tuple[str, int]]:
-    """Seeds that failed once: `layer seed reason`, one to a line."""
+def regressions() -> list[tuple[str, int, int | None]]:
+    """Seeds that failed once, each with the seed by which reads suspended, if they did."""
     lines = [
         line.split("#")[0].split(None, 2) for line in REGRESSIONS.read_text(encoding="utf-8").splitlines()
     ]
-    return [(words[0], int(words[1])) for words in lines if words]
+    return [(words[0], int(words[1]), _reads(words[2])) for words in lines if words]
+
+
+def _reads(rest: str) -> int | None:
+    first, _, seed = rest.split(maxsplit=1)[0].partition("=")
+    return int(seed) if first == "reads" else None

@@ -10,6 +10,8 @@ from functools import wraps
 from random import Random
 from typing import Any
 
+import pytest
+
 from holdfast.runtime import compose
 from holdfast.runtime.engine import Engine, Parts
 from tests.sim import schedule_world, world
@@ -28,8 +30,8 @@ class WhileOpen(Yielding):
             await super()._turns()
 
 
-def suspend_reads(seed: int) -> None:
-    """Put the wrapper around the store of every engine of this process. A world gives its seed to the name of its file."""
+def suspend_reads(patch: pytest.MonkeyPatch, seed: int) -> None:
+    """Put the wrapper around the store of every engine that is made from here on. A world gives its seed to the name of its file."""
     parts_of, open_, close = compose.parts_of, Engine.open, Engine.close
 
     @wraps(parts_of)
@@ -44,9 +46,10 @@ def suspend_reads(seed: int) -> None:
         object.__setattr__(engine.store, "is_open", False)
         await close(engine, *args, **named)
 
-    compose.parts_of = wrapped
-    Engine.open, Engine.close = opening, closing  # type: ignore[method-assign,assignment]
+    patch.setattr(compose, "parts_of", wrapped)
+    patch.setattr(Engine, "open", opening)
+    patch.setattr(Engine, "close", closing)
     more = 2 * (TURNS_MAX + 1)
-    world.TURNS_MAX *= more  # type: ignore[misc]
-    schedule_world.TURNS_MAX *= more  # type: ignore[misc]
-    schedule_world.TURNS_PER_COMMIT *= more  # type: ignore[misc]
+    patch.setattr(world, "TURNS_MAX", world.TURNS_MAX * more)
+    patch.setattr(schedule_world, "TURNS_MAX", schedule_world.TURNS_MAX * more)
+    patch.setattr(schedule_world, "TURNS_PER_COMMIT", schedule_world.TURNS_PER_COMMIT * more)

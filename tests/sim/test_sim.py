@@ -22,6 +22,7 @@ from tests.sim.campaign import (
     run_campaign,
     try_seed,
 )
+from tests.sim.suspended import suspend_reads
 
 # Always the same seeds, however fast the machine is; where a class of fault has not happened by then, more of them until it
 # has. `make test-long` and `python -m tests.sim --layer world --seeds 500:5000 --jobs 2` try others.
@@ -74,8 +75,12 @@ def test_every_fault_that_a_seed_can_switch_off_has_a_counter() -> None:
     assert all(len(names) > 20 and len(set(names)) == len(names) for names in MUST_HAPPEN.values())
 
 
-@pytest.mark.parametrize(("layer", "seed"), regressions())
-def test_a_seed_that_failed_once_passes(layer: str, seed: int) -> None:
+@pytest.mark.parametrize(("layer", "seed", "reads"), regressions())
+def test_a_seed_that_failed_once_passes(
+    layer: str, seed: int, reads: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if reads is not None:
+        suspend_reads(monkeypatch, reads)
     outcome = try_seed(layer, seed)
     assert not outcome.failures, said(layer, outcome)
 

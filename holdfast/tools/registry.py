@@ -205,12 +205,12 @@ class Registry:
     async def poll_task(self, url: str) -> tuple[bool, Any]:
         """Whether the task that an `mcp:` URL names has ended, and its answer; raises ToolError if that is not known."""
         poll = getattr(self._remote, "poll", None)
-        return (False, None) if poll is None else await _in_our_words(poll(url))
+        return (False, None) if poll is None else await _tool_errors(poll(url))
 
     async def cancel_task(self, url: str) -> None:
         cancel = getattr(self._remote, "cancel", None)
         if cancel is not None:
-            await _in_our_words(cancel(url))
+            await _tool_errors(cancel(url))
 
     async def stop_servers(self) -> None:
         """End the connections to the servers of remote tools, if the caller of remote tools keeps any."""
@@ -234,7 +234,7 @@ class Registry:
         return iter(self._tools.values())
 
 
-async def _in_our_words(asking: Awaitable[Any]) -> Any:
+async def _tool_errors(asking: Awaitable[Any]) -> Any:
     """Convert the errors of a caller of remote tools to errors with a kind, like those of tools."""
     try:
         return await asking

@@ -7,16 +7,15 @@ moment.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from functools import wraps
 from typing import Any, Final, TypeVar
 
 import asyncpg  # type: ignore[import-untyped]  # it has no stubs
 
 from holdfast.errors import StoreUnavailable
+from holdfast.store.read_errors import translating
 from holdfast.store.statements import statements
 
 READERS_MAX: Final = 4
@@ -47,32 +46,15 @@ _still: ContextVar[Any] = ContextVar("still", default=None)
 
 def meaning(error: BaseException, what: str) -> BaseException:
     """What an error of the driver means to a caller: the database is unavailable for now; any other is a bug in Holdfast."""
-    if isinstance(error, AWAY) and not isinstance(
-        error, ValueError
-    ):  # a value that the driver cannot send is a bug
+    # A value that the driver cannot send is a bug, although its error is one of connections too.
+    if isinstance(error, AWAY) and not isinstance(error, ValueError):
         why = str(error) or type(error).__name__
         return StoreUnavailable(f"the database cannot be {what} now: {why}")
     return error
 
 
-def _translated(method: Any) -> Any:
-    @wraps(method)
-    async def ask(self: Any, *args: Any, **named: Any) -> Any:
-        try:
-            return await method(self, *args, **named)
-        except AWAY as error:
-            raise meaning(error, "read") from error
-
-    return ask
-
-
-def errors_in_our_words(cls: type[Kind]) -> type[Kind]:
-    """Make every read raise StoreUnavailable where the database cannot be reached."""
-    inherited = [vars(base) for base in reversed(cls.__mro__)]
-    for name, method in [item for found in inherited for item in found.items()]:
-        if inspect.iscoroutinefunction(method):
-            setattr(cls, name, _translated(method))
-    return cls
+# Makes every read of a class raise StoreUnavailable where the database cannot be reached.
+raises_store_errors: Final = translating(AWAY, lambda _, error: meaning(error, "read"))
 
 
 class Asking:

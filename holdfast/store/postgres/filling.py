@@ -32,7 +32,7 @@ class Filling(PostgresStore):
 
     async def reach(self, token: str) -> None:
         """Connect, and bring the schema up to date."""
-        with _in_our_words(self.path):
+        with _store_errors(self.path):
             self._address.promotion = token
             self._db = await connect(self._address)
             await examine(self._db, self._address)
@@ -41,7 +41,7 @@ class Filling(PostgresStore):
 
     async def refuse_used(self, tables: Sequence[str]) -> None:
         """Refuse a database that has rows, or a node."""
-        with _in_our_words(self.path):
+        with _store_errors(self.path):
             if nodes := [row[0] for row in await self._db.fetch(self._sql["living_nodes"])]:
                 raise Refused(f"{self.path} is served by the node {nodes[0]}; stop it first")
             for table in tables:
@@ -52,7 +52,7 @@ class Filling(PostgresStore):
 
     async def begin(self, token: str, source: str, tables: Sequence[str], heirloom: Heirloom) -> Progress:
         """Begin to fill the database, or go on where another process was killed."""
-        with _in_our_words(self.path):
+        with _store_errors(self.path):
             async with self._db.transaction():
                 await self._db.execute(self._sql["lock_schema"], MIGRATION_LOCK)  # no node joins
                 known = await self._locked()
@@ -81,7 +81,7 @@ class Filling(PostgresStore):
 
     async def columns(self, table: str) -> list[str]:
         """The columns that are filled."""
-        with _in_our_words(self.path):
+        with _store_errors(self.path):
             found = await self._db.fetch(self._sql["columns_of"], f'"{table}"')
         self._kinds[table] = {name: kind for name, kind in found if name not in NOT_FILLED}
         return list(self._kinds[table])
@@ -90,7 +90,7 @@ class Filling(PostgresStore):
         """Copy the rest of a table. Each portion is a commit of its own."""
         fits = [_FITTING.get(self._kinds[table][name]) for name in columns]
         for portion in _portions(tuple(value if fit is None else fit(value) for fit, value in zip(fits, row, strict=True)) for row in rows):  # fmt: skip
-            with _in_our_words(self.path):
+            with _store_errors(self.path):
                 async with self._db.transaction():
                     if await self._locked() != self._progress:
                         raise Refused(f"another process fills {self.path} too; this one stops")
@@ -99,16 +99,16 @@ class Filling(PostgresStore):
                     await self._note(self._progress)
 
     async def count(self, table: str) -> int:
-        with _in_our_words(self.path):
+        with _store_errors(self.path):
             return int(await self._db.fetchval(self._sql["count_table"].format(table=table)))
 
     async def journal_bytes(self) -> int:
-        with _in_our_words(self.path):
+        with _store_errors(self.path):
             return int(await self._db.fetchval(self._sql["journal_bytes"]))
 
     async def open_readers(self) -> None:
         """Make the reads of a store possible, to compare what arrived."""
-        with _in_our_words(self.path):
+        with _store_errors(self.path):
             await self._db.execute("ANALYZE")
             await self._open_readers()
 
@@ -116,7 +116,7 @@ class Filling(PostgresStore):
 
     async def finish(self) -> None:
         """From now on nodes may join."""
-        with _in_our_words(self.path):
+        with _store_errors(self.path):
             async with self._db.transaction():
                 if await self._locked() != self._progress:
                     raise Refused(f"another process fills {self.path} too; this one stops")
@@ -127,7 +127,7 @@ class Filling(PostgresStore):
 
     async def cancel(self, token: str, tables: Sequence[str]) -> None:
         """Empty the database again, unless the move has finished."""
-        with _in_our_words(self.path):
+        with _store_errors(self.path):
             async with self._db.transaction():
                 known = await self._locked()
                 if known is None or known.token != token:
@@ -171,7 +171,7 @@ _FITTING: Final = {"text": _text, "bytea": _bytes, "boolean": _boolean}
 
 
 @contextmanager
-def _in_our_words(path: str) -> Iterator[None]:
+def _store_errors(path: str) -> Iterator[None]:
     try:
         yield
     except (*AWAY, asyncpg.PostgresError) as error:

@@ -9,8 +9,8 @@ from typing import Any, Final
 from holdfast.store.artefacts import named_in
 from holdfast.store.postgres.asking import (
     Asking,
-    errors_in_our_words,
     first,
+    raises_store_errors,
     rows,
     same,
     tuples,
@@ -283,7 +283,7 @@ class ScheduleReads(Asking):
         return None if at is None else Millis(int(at)), None if outages is None else outages.decode()
 
 
-@errors_in_our_words
+@raises_store_errors
 class PostgresReads(
     RunReads, WorkflowReads, WaitReads, ScheduleReads, ListReads, OwnershipReads, JobRows, FeedReads
 ):

@@ -8,10 +8,8 @@ connection has written to the file.
 from __future__ import annotations
 
 import asyncio
-import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, closing, suppress
-from functools import wraps
 from typing import Any, Final, TypeVar
 
 import apsw
@@ -19,6 +17,7 @@ import msgspec
 
 from holdfast.errors import StoreDamaged, StoreUnavailable
 from holdfast.store.files import file_of
+from holdfast.store.read_errors import translating
 from holdfast.store.statements import statements
 
 MEND: Final = "Stop the server, keep a copy of the files, run holdfast doctor, and restore a backup"
@@ -44,27 +43,6 @@ AWAY: Final = (
 )
 
 Record = TypeVar("Record", bound=msgspec.Struct)
-Asked = TypeVar("Asked", bound="Asking")
-
-
-def _translated(method: Any) -> Any:
-    @wraps(method)
-    async def ask(self: Asking, *args: Any, **named: Any) -> Any:
-        try:
-            return await method(self, *args, **named)
-        except apsw.Error as error:
-            raise self._in_our_words(error, "read") from error
-
-    return ask
-
-
-def errors_in_our_words(cls: type[Asked]) -> type[Asked]:
-    """Make every query raise StoreUnavailable if SQLite reports that the file cannot be read."""
-    inherited = [vars(base) for base in reversed(cls.__mro__)]
-    for name, method in [item for found in inherited for item in found.items()]:
-        if inspect.iscoroutinefunction(method):
-            setattr(cls, name, _translated(method))
-    return cls
 
 
 class Asking:
@@ -85,7 +63,7 @@ class Asking:
     def condemn(self, why: str, db: apsw.Connection | None = None) -> StoreDamaged:
         return StoreDamaged(why)
 
-    def _in_our_words(
+    def _meaning_of(
         self, error: BaseException, what: str, db: apsw.Connection | None = None
     ) -> BaseException:
         """What an SQLite error means: the file is damaged, or unavailable for now; any other is a bug in Holdfast."""
@@ -161,6 +139,10 @@ class Asking:
             ) from error
         finally:
             self._read.execute("ROLLBACK")
+
+
+# Makes every query of a class raise StoreUnavailable if SQLite reports that the file cannot be read.
+raises_store_errors: Final = translating(apsw.Error, lambda asking, error: asking._meaning_of(error, "read"))
 
 
 def _is_cut(error: BaseException) -> bool:

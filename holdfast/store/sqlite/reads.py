@@ -24,7 +24,7 @@ from holdfast.store.records import (
     Wanted,
     WorkerRow,
 )
-from holdfast.store.sqlite.asking import errors_in_our_words
+from holdfast.store.sqlite.asking import raises_store_errors
 from holdfast.store.sqlite.feed import FeedReads
 from holdfast.store.sqlite.lists import EVERY_RUN, Lists, json_names
 from holdfast.store.sqlite.opening import Opening
@@ -39,7 +39,7 @@ NO_BLOB: Final[Any] = (None,)  # the result for a run that is being deleted
 FIRST_ROWS: Final = 5  # first rows of a journal: enough to see when its run began
 
 
-@errors_in_our_words
+@raises_store_errors
 class SqliteReads(Opening, OwnershipReads, FeedReads, WorkflowReads, WaitReads, ScheduleReads):
     async def load(self, no: RunNo) -> Stored | None:
         return next(iter(await self.load_many((no,))), None)

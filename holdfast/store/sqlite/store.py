@@ -345,7 +345,7 @@ class SqliteStore(SqliteUpkeep):
             return fenced
         if is_failed_sync(error):
             return SystemExit("the disk did not sync: what it holds is unknown, and going on could lose data")
-        return self._in_our_words(error, "written", self._write)
+        return self._meaning_of(error, "written", self._write)
 
 
 class _Commit:

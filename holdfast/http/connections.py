@@ -15,6 +15,7 @@ from urllib.parse import unquote
 
 import httptools
 import msgspec
+import uvicorn
 from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 
@@ -37,6 +38,21 @@ def connections_max() -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
         soft = wanted
     return most if soft == resource.RLIM_INFINITY else max(1, min(most, soft - FILES_KEPT))
+
+
+def config_of(app: Any, **more: Any) -> uvicorn.Config:
+    """uvicorn's settings for connections of this kind: everything that it would do beside answering is left out."""
+    return uvicorn.Config(
+        app,
+        http=Connection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,  # the client is the peer of the connection; a header could be forged
+        **more,
+    )
 
 
 class Exchange(RequestResponseCycle):

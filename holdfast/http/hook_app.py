@@ -7,19 +7,16 @@ Knows what a host may send it: requests, and the beginning and end of a lifespan
 
 from __future__ import annotations
 
-import logging
 from typing import Any
 
-from holdfast.errors import HoldfastError, NotFound
+from holdfast.errors import NotFound
 from holdfast.http.request import ClientGone, LargeBodies, Receive, Request, Scope
-from holdfast.http.responses import Send, encoded, mistake, refusal, send_answer
+from holdfast.http.responses import Send, encoded, failure, send_answer
 from holdfast.http.table import Reply
 from holdfast.http.webhooks import Webhooks
 from holdfast.runtime.clock import Clock
 from holdfast.triggers.hooks import Hooks
 from holdfast.triggers.occurrences import Occurrences
-
-log = logging.getLogger("holdfast.http")
 
 
 class AdmitsAll:
@@ -45,11 +42,8 @@ class HookApp:
             answer = encoded(await self._answer(request))
         except ClientGone:
             return
-        except HoldfastError as error:
-            answer = refusal(error, request)
-        except Exception:  # a bug: the response has only its id, since a traceback would reveal too much
-            log.exception("request %s %s %a", request.id, request.method, request.path)
-            answer = mistake(request)
+        except Exception as error:  # noqa: BLE001  # a bug is answered too
+            answer = failure(error, request)
         await send_answer(answer, request, scope, receive, send)
 
     async def _answer(self, request: Request) -> Reply:

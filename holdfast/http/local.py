@@ -12,10 +12,9 @@ from contextlib import asynccontextmanager
 from functools import partial
 from typing import Final
 
-import uvicorn
 from uvicorn.server import ServerState
 
-from holdfast.http.connections import Connection
+from holdfast.http.connections import Connection, config_of
 from holdfast.http.server import Server
 
 LEAVING_SECS_MAX: Final = 5.0  # for requests that are being answered when the engine stops
@@ -28,17 +27,7 @@ async def listening(app: Server, listener: socket.socket | None) -> AsyncIterato
     if listener is None:
         yield
         return
-    config = uvicorn.Config(
-        app,
-        http=Connection,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,
-        timeout_keep_alive=KEEP_ALIVE_SECS,
-    )
+    config = config_of(app, timeout_keep_alive=KEEP_ALIVE_SECS)
     config.load()
     state = ServerState()
     protocol = partial(Connection, config=config, server_state=state, app_state={})

@@ -29,18 +29,19 @@ _HEAD: Final = (
     b"cache-control: no-store\r\nx-request-id: %b\r\n"
 )
 
+_A_BUG: Final = "this is a bug in Holdfast; the log has details under %s"
+
 _encode = msgspec.json.Encoder().encode
 
 
-def refusal(error: HoldfastError, request: Request) -> Reply:
-    if status_of(error.code) == 500:
+def failure(error: Exception, request: Request) -> Reply:
+    """The response to a request that raised. An error that is not one of Holdfast's is a bug: the response has only the id of the
+    request, because a traceback would reveal too much."""
+    shown = error if isinstance(error, HoldfastError) else InternalError(_A_BUG % request.id)
+    status = status_of(shown.code)
+    if status == 500:
         log.error("request %s %s %a: %s", request.id, request.method, request.path, error, exc_info=error)
-    return Reply(_shaped(error, request), status_of(error.code), _headers_of(error))
-
-
-def mistake(request: Request) -> Reply:
-    error = InternalError(f"this is a bug in Holdfast; the log has details under {request.id}")
-    return Reply(_shaped(error, request), 500)
+    return Reply(_shaped(shown, request), status, _headers_of(shown))
 
 
 class InternalError(HoldfastError):

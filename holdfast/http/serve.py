@@ -20,15 +20,13 @@ from functools import partial
 from pathlib import Path
 from typing import Final, Literal
 
-import uvicorn
-
 from holdfast import limits
 from holdfast.api.services import Services
 from holdfast.config import Settings
 from holdfast.execution.threads import prepare_connections, thread_or_here
 from holdfast.http import local
 from holdfast.http.auth import Keys
-from holdfast.http.connections import Connection, connections_max, watch
+from holdfast.http.connections import Connection, config_of, connections_max, watch
 from holdfast.http.guard import Guard, OwnerGuard
 from holdfast.http.mcp import Mount
 from holdfast.http.routes import (
@@ -336,15 +334,8 @@ def _schedule_folder(services: Services, settings: Settings, skills: SkillFolder
 async def _listening(app: Server, listener: socket.socket) -> AsyncIterator[None]:
     logging.getLogger("uvicorn.error").setLevel(logging.ERROR)  # it warns of every client that speaks no HTTP
     Connection.max = connections_max()
-    config = uvicorn.Config(
+    config = config_of(
         app,
-        http=Connection,
-        ws="none",
-        lifespan="off",
-        log_config=None,
-        access_log=False,
-        server_header=False,
-        proxy_headers=False,  # the client is the peer of the connection; a header could be forged
         backlog=BACKLOG,
         timeout_keep_alive=KEEP_ALIVE_SECS,
         timeout_graceful_shutdown=requests_secs(limits.now.drain_secs_max),

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import logging
 import re
 import time
 from collections.abc import Iterable, Mapping
@@ -26,7 +25,6 @@ from holdfast.api.services import Services
 from holdfast.api.types import ID_CHARS_MAX, KEY_PATTERN
 from holdfast.api.visible import check_path, seen
 from holdfast.errors import (
-    HoldfastError,
     InvalidRequest,
     MethodNotAllowed,
     NotFound,
@@ -37,7 +35,7 @@ from holdfast.http.guard import Guard
 from holdfast.http.json_body import check_depth, check_keys, read_large_members
 from holdfast.http.query import reader
 from holdfast.http.request import ClientGone, LargeBodies, Receive, Request, Scope, sent_twice
-from holdfast.http.responses import Send, encoded, mistake, refusal, send_answer
+from holdfast.http.responses import Send, encoded, failure, send_answer
 from holdfast.http.router import Router
 from holdfast.http.routes.ops import answered
 from holdfast.http.table import ANY, Ask, Reply, Route, Signed, Tokens
@@ -46,8 +44,6 @@ from holdfast.http.webhooks import Webhooks
 from holdfast.runtime.apart import in_turns
 from holdfast.runtime.idempotency import Kept, RecentReplies, Replies
 from holdfast.values import decode, sha256
-
-log = logging.getLogger("holdfast.http")
 
 # a body up to this size is parsed in a few milliseconds; 1 MiB takes up to 0.1 s
 SMALL_BYTES: Final = 64 * 1024
@@ -102,11 +98,8 @@ class Server:
             answer = encoded(await self._answer(request))
         except ClientGone:
             return
-        except HoldfastError as error:
-            answer = refusal(error, request)
-        except Exception:  # a bug: the response has only its id, since a traceback would reveal too much
-            log.exception("request %s %s %a", request.id, request.method, request.path)
-            answer = mistake(request)
+        except Exception as error:  # noqa: BLE001  # a bug is answered too
+            answer = failure(error, request)
         status = await send_answer(answer, request, scope, receive, send)
         answered(
             self._services,

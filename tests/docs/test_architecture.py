@@ -11,11 +11,20 @@ ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "ARCHITECTURE.md").read_text("utf-8")
 HOW_TO_ADD = re.search(r"^## How to add …\n(.*?)^## ", TEXT, re.MULTILINE | re.DOTALL)
 NAMED = re.compile(r"`((?:holdfast|tests|docs)/[\w./-]+)`")
+ROOMS = "|".join(path.name for path in (ROOT / "holdfast").iterdir() if (path / "__init__.py").exists())
+MODULE = re.compile(rf"`((?:{ROOMS})/[\w/]+)")
+METHODS_OF_MCP = {"tools/call", "tools/list"}
 
 
 @pytest.mark.parametrize("name", sorted(set(NAMED.findall(TEXT))))
 def test_a_file_that_the_architecture_names_exists(name: str) -> None:
     assert (ROOT / name).exists()
+
+
+@pytest.mark.parametrize("name", sorted(set(MODULE.findall(TEXT)) - METHODS_OF_MCP))
+def test_a_module_that_the_architecture_names_exists(name: str) -> None:
+    found = ROOT / "holdfast" / name
+    assert found.is_dir() or any(found.parent.glob(f"{found.name}.*"))
 
 
 def test_how_to_add_covers_every_kind_of_extension() -> None:

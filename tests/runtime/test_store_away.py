@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -10,9 +12,10 @@ import apsw
 import pytest
 
 from holdfast import Context, HoldfastError, RunCancelled, StoreUnavailable, tool
+from holdfast.embed import RunHandle
 from holdfast.errors import NodeIsOver
 from holdfast.store.batch import Batch
-from tests.runtime.bench import bench, opened, rows
+from tests.runtime.bench import Bench, bench, opened, rows
 from tests.runtime.manual import by_hand, clock, settled
 
 CHAIN = "name: n\nsteps: [{id: a, tool: step}, {id: b, tool: step}, {id: c, tool: step}]"
@@ -43,6 +46,15 @@ class Gated:
         self.tool = step
 
 
+@asynccontextmanager
+async def running(tmp_path: Path, steps: Gated) -> AsyncIterator[tuple[Bench, RunHandle]]:
+    """An engine, and a run of CHAIN that has come as far as its gates let it."""
+    async with opened(tmp_path, [steps.tool], clock()) as engine:
+        run = await engine.begin(CHAIN)
+        await settled()
+        yield engine, run
+
+
 @by_hand
 async def test_a_start_is_refused_and_leaves_no_run(tmp_path: Path) -> None:
     steps = Gated()
@@ -63,9 +75,7 @@ async def test_an_answer_that_could_not_be_written_is_written_later_and_its_tool
     tmp_path: Path,
 ) -> None:
     steps = Gated("b")
-    async with opened(tmp_path, [steps.tool], clock()) as engine:
-        run = await engine.begin(CHAIN)
-        await settled()
+    async with running(tmp_path, steps) as (engine, run):
         engine.store.refuse = away
         steps.gates["b"].set()
         await clock().advance(30)
@@ -100,9 +110,7 @@ async def test_the_store_is_looked_for_ever_more_slowly_up_to_five_seconds(tmp_p
 @by_hand
 async def test_a_cancel_is_refused_and_the_run_goes_on(tmp_path: Path) -> None:
     steps = Gated("b")
-    async with opened(tmp_path, [steps.tool], clock()) as engine:
-        run = await engine.begin(CHAIN)
-        await settled()
+    async with running(tmp_path, steps) as (engine, run):
         engine.store.refuse = away
         with pytest.raises(StoreUnavailable):
             await engine.runs.cancel(run.id)
@@ -218,9 +226,7 @@ async def test_a_suspect_whose_turn_comes_meanwhile_gets_it_afterwards(tmp_path:
 @by_hand
 async def test_no_result_is_told_before_it_is_durable(tmp_path: Path) -> None:
     steps = Gated("c")
-    async with opened(tmp_path, [steps.tool], clock()) as engine:
-        run = await engine.begin(CHAIN)
-        await settled()
+    async with running(tmp_path, steps) as (engine, run):
         engine.store.hold = True
         steps.gates["c"].set()
         await settled()
@@ -250,9 +256,7 @@ async def test_a_cancel_that_meets_an_end_which_is_not_durable_is_not_told_that_
 ) -> None:
     """The commit of the end fails: what counts is the cancel, or a refusal, but no word of an end that never was."""
     steps = Gated("c")
-    async with opened(tmp_path, [steps.tool], clock()) as engine:
-        run = await engine.begin(CHAIN)
-        await settled()
+    async with running(tmp_path, steps) as (engine, run):
         engine.store.hold = True
         steps.gates["c"].set()
         await settled()
@@ -323,9 +327,7 @@ async def test_whoever_waits_for_a_run_that_was_set_aside_is_told(tmp_path: Path
 @by_hand
 async def test_a_run_that_was_set_aside_goes_on_in_the_next_process(tmp_path: Path) -> None:
     steps = Gated("b")
-    async with opened(tmp_path, [steps.tool], clock()) as engine:
-        run = await engine.begin(CHAIN)
-        await settled()
+    async with running(tmp_path, steps) as (engine, run):
         engine.store.refuse = refuse_run(1)
         steps.gates["b"].set()
         await settled()
@@ -361,9 +363,7 @@ async def test_a_process_whose_file_was_taken_over_writes_nothing_and_says_so(tm
 @by_hand
 async def test_an_engine_can_be_closed_while_the_store_is_away(tmp_path: Path) -> None:
     steps = Gated("b")
-    async with opened(tmp_path, [steps.tool], clock()) as engine:
-        run = await engine.begin(CHAIN)
-        await settled()
+    async with running(tmp_path, steps) as (engine, run):
         engine.store.refuse = away
         with pytest.raises(StoreUnavailable):
             await engine.begin(CHAIN)
@@ -375,9 +375,7 @@ async def test_an_engine_can_be_closed_while_the_store_is_away(tmp_path: Path) -
 @by_hand
 async def test_a_run_cancelled_after_the_store_is_back_is_cancelled(tmp_path: Path) -> None:
     steps = Gated("b")
-    async with opened(tmp_path, [steps.tool], clock()) as engine:
-        run = await engine.begin(CHAIN)
-        await settled()
+    async with running(tmp_path, steps) as (engine, run):
         engine.store.refuse = away
         with pytest.raises(StoreUnavailable):
             await engine.runs.cancel(run.id)
@@ -427,9 +425,7 @@ async def test_a_parked_run_that_cannot_be_read_when_it_is_due_is_read_later(tmp
 @by_hand
 async def test_runs_that_cannot_be_read_when_commits_work_again_are_restored_later(tmp_path: Path) -> None:
     steps = Gated("b")
-    async with opened(tmp_path, [steps.tool], clock()) as engine:
-        run = await engine.begin(CHAIN)
-        await settled()
+    async with running(tmp_path, steps) as (engine, run):
         engine.store.refuse = away
         steps.gates["b"].set()
         await clock().advance(1)
@@ -478,9 +474,7 @@ async def test_a_commit_that_the_store_cannot_even_take_has_failed(tmp_path: Pat
 @by_hand
 async def test_a_commit_of_another_part_that_fails_stops_the_door_too(tmp_path: Path) -> None:
     steps = Gated("b")
-    async with opened(tmp_path, [steps.tool], clock()) as engine:
-        run = await engine.begin(CHAIN)
-        await settled()
+    async with running(tmp_path, steps) as (engine, run):
         engine.store.refuse = away
         batch = Batch()
         batch.fatal_runs = "[]"

@@ -42,6 +42,13 @@ async def fetched(engine: Bench, worker: str = "w", **how: Any) -> Offer:
     return offer
 
 
+async def leased(engine: Bench) -> tuple[RunHandle, Offer]:
+    """A run whose job the worker `w` has fetched."""
+    await register(engine)
+    run = await engine.begin(step())
+    return run, await fetched(engine)
+
+
 async def complete(engine: Bench, offer: Offer, result: Any = 42, **answer: Any) -> None:
     await engine.workers.complete(T, offer.id, offer.token, result, **answer)
 
@@ -57,9 +64,7 @@ def left(path: Path) -> int:
 @by_hand
 async def test_a_job_is_fetched_and_its_answer_is_the_output(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         assert (offer.run_id, offer.path, offer.attempt, offer.service) == (run.id, "a", 1, "work")
         assert (bytes(offer.input), bytes(offer.params)) == (b"[1,2]", b'{"k":2}')
         assert len(offer.idempotency_key) == 64 and offer.lease_secs == 30
@@ -140,9 +145,7 @@ async def test_a_job_whose_lease_cannot_be_written_stays_on_offer(tmp_path: Path
 @by_hand
 async def test_an_answer_is_acknowledged_when_it_is_durable_and_not_before(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         engine.store.hold = True
         answering = asyncio.ensure_future(complete(engine, offer))
         await settled()
@@ -155,9 +158,7 @@ async def test_an_answer_is_acknowledged_when_it_is_durable_and_not_before(tmp_p
 @by_hand
 async def test_an_answer_that_could_not_be_written_can_be_given_again(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
 
         def refuse(batch: Batch) -> StoreUnavailable | None:
             return StoreUnavailable("full") if batch.rows or batch.is_probe else None
@@ -178,9 +179,7 @@ async def test_an_answer_that_is_refused_while_nothing_can_be_written_can_be_giv
 ) -> None:
     """Nothing of its own run failed to be written: the store was away already, because of another."""
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         engine.store.refuse = lambda batch: StoreUnavailable("full")
         with pytest.raises(StoreUnavailable):
             await engine.begin(step())
@@ -234,9 +233,7 @@ async def test_a_worker_that_says_it_failed_fails_the_attempt(tmp_path: Path) ->
 @by_hand
 async def test_the_same_answer_twice_counts_once_and_is_welcome(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         await asyncio.gather(complete(engine, offer), complete(engine, offer))
         await complete(engine, offer)
         with pytest.raises(Superseded):
@@ -274,9 +271,7 @@ async def test_a_heartbeat_keeps_the_lease_and_tells_progress(tmp_path: Path) ->
         engine.dispatch.contexts.hearers.append(
             lambda no, path, attempt, kind, data: heard.append({kind: data})
         )
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         for done in (1, 2, 3):
             await clock().advance(29)
             renewed = await engine.workers.job_heartbeat(
@@ -507,9 +502,7 @@ async def test_an_answer_whose_acknowledgement_was_lost_with_the_engine_may_be_s
 async def test_an_answer_for_a_run_that_is_over_is_told_so(tmp_path: Path) -> None:
     """Its grace is over, and that of its job, which began with a slow commit, is not."""
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         engine.store.lag = lambda: 0.5
         cancelling = asyncio.ensure_future(engine.runs.cancel(run.id))
         await settled()
@@ -526,9 +519,7 @@ async def test_an_answer_for_a_run_that_is_over_is_told_so(tmp_path: Path) -> No
 @by_hand
 async def test_an_answer_for_a_run_that_was_set_aside_is_asked_for_again(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         row = await engine.runs.row_of(run.id)
         engine.door.residents.pop(row.no)
         engine.door.set_aside(row.no, AssertionError("a defect"))
@@ -547,9 +538,7 @@ async def test_an_answer_for_a_run_that_was_set_aside_is_asked_for_again(tmp_pat
 @by_hand
 async def test_a_cancel_reaches_the_worker_and_waits_for_its_answer(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         polling = asyncio.ensure_future(engine.workers.poll(T, "w", wait_secs=60))
         await settled()
         await engine.runs.cancel(run.id)
@@ -566,9 +555,7 @@ async def test_a_cancel_reaches_the_worker_and_waits_for_its_answer(tmp_path: Pa
 @by_hand
 async def test_a_worker_that_does_not_stop_holds_a_cancel_no_longer_than_the_grace(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         await engine.runs.cancel(run.id)
         await clock().advance(11)
         assert await run.status() == "cancelled"
@@ -597,9 +584,7 @@ async def test_a_job_that_nobody_fetched_is_cancelled_at_once(tmp_path: Path) ->
 @by_hand
 async def test_a_job_at_a_worker_outlives_the_engine_and_is_not_done_again(tmp_path: Path, how: str) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         if how == "crash":
             engine.crash()
     async with opened(tmp_path, [], clock()) as engine:
@@ -647,9 +632,7 @@ async def test_the_lease_begins_anew_with_the_engine_and_ends_too(tmp_path: Path
 @by_hand
 async def test_an_answer_before_the_run_is_taken_up_is_asked_for_again(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         engine.crash()
     async with opened(tmp_path, [], clock()) as engine:
         with pytest.raises(Unavailable, match="again"):
@@ -662,9 +645,7 @@ async def test_an_answer_before_the_run_is_taken_up_is_asked_for_again(tmp_path:
 @by_hand
 async def test_a_job_of_a_run_that_was_cancelled_meanwhile_is_nobodys_after_a_restart(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        await register(engine)
-        run = await engine.begin(step())
-        offer = await fetched(engine)
+        run, offer = await leased(engine)
         await engine.runs.cancel(run.id)
         engine.crash()
     async with opened(tmp_path, [], clock()) as engine:

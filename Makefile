@@ -23,6 +23,7 @@ $(STAMP): requirements.txt pyproject.toml | $(UV)
 	$(UV) venv --quiet --allow-existing --python python3 .venv
 	$(UV) pip sync --quiet --require-hashes --compile-bytecode requirements.txt
 	$(UV) pip install --quiet --no-deps --no-build-isolation --editable .
+	@$(BIN)/python -m compileall -q holdfast
 	@touch $(STAMP)
 
 # The web page. Without a package registry it is left out, and the server says at / how to get it.

@@ -19,7 +19,7 @@ from bench.figures import table
 from bench.scale import FULL, QUICK, USUAL, Scale
 from bench.sitting import Sitting, Workload
 
-REPEATS: Final = 5
+REPEATS: Final = 3  # of five slices each, where a workload has slices
 
 WORKLOADS: Final = (
     Workload("w1_saturated", steps.saturated),
@@ -69,7 +69,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("names", nargs="*", help="workloads: w1, w1_single, w8, growth … (all)")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, once each: to see that it works")
     parser.add_argument("--full", action="store_true", help="the largest sizes too")
-    parser.add_argument("--repeat", type=int, metavar="N", help=f"repetitions that count ({REPEATS})")
+    parser.add_argument("--repeat", type=int, metavar="N", help=f"repetitions ({REPEATS})")
     parser.add_argument("--json-only", action="store_true", help="no table")
     parser.add_argument(
         "--data", type=Path, default=Path(".bench-data"), help="where the files are: on the disk to measure"

@@ -71,10 +71,8 @@ class Measure:
         return self.value / self.limit if self.limit else self.value
 
 
-def line(
-    measures: Sequence[Measure], *, dropped: int, calibration_ms: float, quiet: bool = True
-) -> dict[str, Any]:
-    """The JSON line of a figure, from the repetitions that count; not `quiet` if the machine was slow in all."""
+def line(measures: Sequence[Measure], *, slow: int, calibration_ms: float) -> dict[str, Any]:
+    """The JSON line of a figure, from all repetitions; the machine was slow during some of them."""
     kind, values = measures[0].kind, [measure.value for measure in measures]
     value, ratio = statistics.median(values), _median(measure.ratio for measure in measures)
     limit = _median(measure.limit for measure in measures)
@@ -93,8 +91,7 @@ def line(
             "median": rounded(value),
             "max": rounded(max(values)),
             "repeats": len(values),
-            "dropped": dropped,
-            "quiet": quiet,
+            "slow": slow,
         },
         "machine": {
             "cores": os.cpu_count(),
@@ -116,7 +113,7 @@ def quantile(values: Sequence[float], part: float) -> float:
 
 def table(lines: Iterable[Mapping[str, Any]]) -> str:
     """The lines as people read them."""
-    head = ("figure", "value", "unit", "limit", "ratio", "must", "moonshot", "meets", "min … max", "kept")
+    head = ("figure", "value", "unit", "limit", "ratio", "must", "moonshot", "meets", "min … max", "slow")
     rows = [head, *[_cells(one) for one in lines]]
     widths = [max(len(row[column]) for row in rows) for column in range(len(head))]
     return "\n".join("  ".join(map(str.ljust, row, widths)).rstrip() for row in rows)
@@ -134,8 +131,7 @@ def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
         _goal(bar.get("moonshot")),
         one["meets"] or NONE,
         f"{spread['min']:,.6g} … {spread['max']:,.6g}",
-        f"{spread['repeats']} of {spread['repeats'] + spread['dropped']}"
-        + ("" if spread["quiet"] else ", slow"),
+        f"{spread['slow']} of {spread['repeats']}",
     )
 
 

@@ -1,6 +1,6 @@
 """W11 and W12: runs that are started over HTTP, and steps that a worker does, beside a trivial POST on the same server.
 
-The limit is measured before and after with the same client, so both sides pay for it alike.
+The limit is measured between slices of ours with the same client, so both sides pay for it alike.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from typing import Any, Final
 import msgspec
 import uvloop
 
-from bench.caller import Asked, ask, post
-from bench.figures import Goal, Kind, Measure, quantile
+from bench.caller import Asked, Request, ask, post
+from bench.figures import Goal, Kind, Measure
 from bench.processes import Child
 from bench.scale import Scale
+from bench.turns import SLICES, in_turns, quantiles, sliced
 from bench.work import chain
 
-STARTED: Final = Kind("w11", "runs/s", "L-http 32", Goal(ratio=0.12), Goal(ratio=0.30), higher=True)
+STARTED: Final = Kind("w11", "runs/s", "L-http 32", Goal(ratio=0.30), Goal(ratio=0.45), higher=True)
 LATENCY_P50: Final = Kind("w11_completed_p50", "ms", "L-http p50")
 LATENCY_P99: Final = Kind("w11_completed_p99", "ms", "L-http p50")
 WORKER: Final = Kind("w12", "steps/s", "L-http 1", Goal(ratio=0.25), Goal(ratio=0.70), higher=True)
@@ -36,32 +37,31 @@ def started(folder: Path, scale: Scale) -> list[Measure]:
     """W11: runs of one trivial step. Then one at a time, from the POST to the answer with its output."""
     order = {"db": folder / "w11.db", "effects": folder / "effects"}
     with Child.serving("limit") as limit, Child.serving("holdfast", **order) as ours:
-        return uvloop.run(_started(_port(limit), _port(ours), scale))
+        return _started(_port(limit), _port(ours), scale.part(SLICES))
 
 
-async def _started(limit: int, ours: int, scale: Scale) -> list[Measure]:
-    await _publish(ours, chain(1).to_data())
-    starts = [post(RUNS, {"workflow": "chain", "inputs": {"run": run}}) for run in range(scale.starts)]
+def _started(limit: int, ours: int, part: Scale) -> list[Measure]:
+    uvloop.run(_publish(ours, chain(1).to_data()))
+    starts = [post(RUNS, {"workflow": "chain", "inputs": {"run": run}}) for run in range(part.starts)]
     waits = [
         post(RUNS, {"workflow": "chain", "inputs": {"run": run}, "wait_secs": WAIT_SECS})
-        for run in range(scale.submits)
+        for run in range(part.submits)
     ]
-    await ask(HOST, ours, waits[:CONNECTIONS], connections=CONNECTIONS)  # what is made once is made
-    before = await _limit(limit, scale, CONNECTIONS)
-    many = await ask(HOST, ours, starts, connections=CONNECTIONS)
-    after = await _limit(limit, scale, CONNECTIONS)
-    alone = await _limit(limit, scale, 1)
-    single = await ask(HOST, ours, waits, connections=1)
-    _check_completed(single)
-    at_32 = (before.per_second + after.per_second) / 2
-    trivial_ms = 1000 * statistics.median(alone.latencies)
-    took = [1000 * seconds for seconds in single.latencies]
-    settings = {"runs": scale.starts, "connections": CONNECTIONS, "steps": 1, "caller_busy": many.busy}
-    one = {"runs": scale.submits, "connections": 1, "steps": 1}
+    _asked(ours, waits[:CONNECTIONS], CONNECTIONS)  # what is made once is made
+    many = in_turns(
+        lambda _: _asked(ours, starts, CONNECTIONS), lambda: (_limit(limit, part, CONNECTIONS).per_second,)
+    )
+    single = in_turns(lambda _: _completed(ours, waits, 1), lambda: (_trivial_ms(limit, part),))
+    settings = {
+        "runs": part.starts,
+        "connections": CONNECTIONS,
+        "steps": 1,
+        "caller_busy": statistics.median(one.ours.busy for one in many),
+    }
+    one = {"runs": part.submits, "connections": 1, "steps": 1}
     return [
-        Measure(STARTED, many.per_second, at_32, settings),
-        Measure(LATENCY_P50, statistics.median(took), trivial_ms, one),
-        Measure(LATENCY_P99, quantile(took, 0.99), trivial_ms, one),
+        sliced(STARTED, [each.ours.per_second for each in many], [each.limits[0] for each in many], settings),
+        *quantiles(LATENCY_P50, LATENCY_P99, single, one),
     ]
 
 
@@ -73,40 +73,55 @@ def by_worker(folder: Path, scale: Scale) -> list[Measure]:
         port = _port(ours)
         with Child.serving("worker", server=f"http://{HOST}:{port}") as worker:
             worker.hear()
-            return uvloop.run(_by_worker(_port(limit), port, scale))
+            return _by_worker(_port(limit), port, scale.part(SLICES))
 
 
-async def _by_worker(limit: int, ours: int, scale: Scale) -> list[Measure]:
-    await _publish(ours, _row_of_executors("row", scale.steps))
-    await _publish(ours, _row_of_executors("one", 1))
-    runs = [post(RUNS, {"workflow": "row", "wait_secs": WAIT_SECS}) for _ in range(scale.worker_runs)]
-    ones = [post(RUNS, {"workflow": "one", "wait_secs": WAIT_SECS}) for _ in range(scale.submits)]
-    in_flight = min(IN_FLIGHT, scale.worker_runs)
-    await ask(HOST, ours, runs[:in_flight], connections=in_flight)  # what is made once is made
-    before = await _limit(limit, scale, 1)
-    many = await ask(HOST, ours, runs, connections=in_flight)
-    after = await _limit(limit, scale, 1)
-    single = await ask(HOST, ours, ones, connections=1)
-    _check_completed(many, single)
-    alone = (before.per_second + after.per_second) / 2
-    trivial_ms = 1000 * statistics.median(before.latencies + after.latencies)
-    took = [1000 * seconds for seconds in single.latencies]
+def _by_worker(limit: int, ours: int, part: Scale) -> list[Measure]:
+    uvloop.run(_publish(ours, _row_of_executors("row", part.steps)))
+    uvloop.run(_publish(ours, _row_of_executors("one", 1)))
+    runs = [post(RUNS, {"workflow": "row", "wait_secs": WAIT_SECS}) for _ in range(part.worker_runs)]
+    ones = [post(RUNS, {"workflow": "one", "wait_secs": WAIT_SECS}) for _ in range(part.submits)]
+    in_flight = min(IN_FLIGHT, part.worker_runs)
+    _asked(ours, runs[:in_flight], in_flight)  # what is made once is made
+
+    def many(_: int) -> Asked:
+        asked = _asked(ours, runs, in_flight)
+        _check_completed(asked)
+        return asked
+
+    rows = in_turns(many, lambda: (_limit(limit, part, 1).per_second,))
+    single = in_turns(lambda _: _completed(ours, ones, 1), lambda: (_trivial_ms(limit, part),))
     settings = {
-        "runs": scale.worker_runs,
+        "runs": part.worker_runs,
         "in_flight": in_flight,
-        "steps": scale.steps,
-        "caller_busy": many.busy,
+        "steps": part.steps,
+        "caller_busy": statistics.median(each.ours.busy for each in rows),
     }
-    one = {"runs": scale.submits, "in_flight": 1, "steps": 1}
+    one = {"runs": part.submits, "in_flight": 1, "steps": 1}
     return [
-        Measure(WORKER, scale.steps * many.per_second, alone, settings),
-        Measure(WORKER_P50, statistics.median(took), trivial_ms, one),
-        Measure(WORKER_P99, quantile(took, 0.99), trivial_ms, one),
+        sliced(
+            WORKER,
+            [part.steps * each.ours.per_second for each in rows],
+            [each.limits[0] for each in rows],
+            settings,
+        ),
+        *quantiles(WORKER_P50, WORKER_P99, single, one),
     ]
 
 
-def _check_completed(*asked: Asked) -> None:
-    for body in (body for one in asked for body in one.bodies):
+def _asked(port: int, requests: list[Request], connections: int) -> Asked:
+    return uvloop.run(ask(HOST, port, requests, connections=connections))
+
+
+def _completed(port: int, requests: list[Request], connections: int) -> list[float]:
+    """The seconds from each request to the end of its run."""
+    asked = _asked(port, requests, connections)
+    _check_completed(asked)
+    return asked.latencies
+
+
+def _check_completed(asked: Asked) -> None:
+    for body in asked.bodies:
         if msgspec.json.decode(body)["status"] != "completed":
             raise RuntimeError(f"a run of the bench did not complete: {body[:500]!r}")
 
@@ -121,9 +136,13 @@ async def _publish(port: int, definition: dict[str, Any]) -> None:
     await ask(HOST, port, [post("/api/v1/workflows", definition)], connections=1)
 
 
-async def _limit(port: int, scale: Scale, connections: int) -> Asked:
+def _limit(port: int, part: Scale, connections: int) -> Asked:
     body = post("/", {"workflow": "chain", "inputs": {"run": 1}})
-    return await ask(HOST, port, [body] * scale.starts, connections=connections)
+    return _asked(port, [body] * part.starts, connections)
+
+
+def _trivial_ms(port: int, part: Scale) -> float:
+    return 1000 * statistics.median(_limit(port, part, 1).latencies)
 
 
 def _port(child: Child) -> int:

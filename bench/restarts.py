@@ -22,8 +22,8 @@ from holdfast.values import Millis
 AFTER_KILL: Final = Kind("w6_restart", "s", None, Goal(value=1.5), Goal(value=0.5))
 # As a ratio: what was executed twice, of the attempts that were open at the kill.
 TWICE: Final = Kind("w6_twice", "steps", "open at the kill", Goal(ratio=1))
-SCRIPT_START: Final = Kind("w8_python", "s", "bare interpreter", Goal(value=0.4), Goal(value=0.2))
-COMMAND_START: Final = Kind("w8_command", "s", "bare interpreter", Goal(value=0.4), Goal(value=0.2))
+SCRIPT_START: Final = Kind("w8_python", "s", "bare interpreter", Goal(value=0.3), Goal(value=0.2))
+COMMAND_START: Final = Kind("w8_command", "s", "bare interpreter", Goal(value=0.3), Goal(value=0.2))
 
 POLL_SECONDS: Final = 0.001
 # All runs go in step, so half of the effects is always the same moment of a batch: leave it to chance which it is.

@@ -36,6 +36,17 @@ class Scale:
     idle_schedules: int = 100_000  # of which none is due
     idle_seconds: int = 10
 
+    def part(self, parts: int) -> Scale:
+        """One of so many slices of what is repeated one after another."""
+        return replace(
+            self,
+            singles=max(1, self.singles // parts),
+            submits=max(2, self.submits // parts),
+            starts=max(1, self.starts // parts),
+            worker_runs=max(1, self.worker_runs // parts),
+            commits=max(1, self.commits // parts),
+        )
+
 
 USUAL: Final = Scale()
 FULL: Final = replace(

@@ -1,7 +1,8 @@
-"""Repeats a workload, and leaves out what was measured while the machine was slow.
+"""Repeats a workload, and says of how many repetitions the machine was slow.
 
 These machines change speed within seconds. A fixed loop of plain Python is timed before and after each repetition;
-one that stands beside a loop much slower than the fastest of the sitting says more of the neighbours than of us.
+one that stands beside a loop much slower than the fastest of the sitting says more of the neighbours than of us. It counts all the
+same: a workload is slices of ours between slices of the limit (bench.turns), so its ratio says little of the neighbours.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ from bench.figures import Measure, line
 from bench.scale import Scale
 
 SLOW: Final = 1.25  # times the fastest loop of the sitting
-# a machine that is slow all day still gives figures, and says how many were dropped
-TRIES_PER_REPEAT: Final = 2
 PATIENCE_SECONDS: Final = 30.0  # per workload, for slow spells to pass before a repetition is begun
 LOOK_SECONDS: Final = 0.5
 LOOP: Final = 300_000
@@ -51,19 +50,13 @@ class Sitting:
         self.fastest_ms = calibrated_ms()
 
     def lines(self, workload: Workload) -> Iterator[dict[str, Any]]:
-        """The lines of a workload's figures, over all repetitions that count."""
-        wanted = min(self.repeats, workload.repeats_max)
-        taken: list[tuple[float, list[Measure]]] = []
+        """The lines of a workload's figures, over all repetitions."""
         self._patience_until = time.monotonic() + self.patience_seconds
-        while len(self._kept(taken)) < wanted and len(taken) < TRIES_PER_REPEAT * wanted:
-            taken.append(self._once(workload))
-        quiet = self._kept(taken)
-        kept = quiet or [min(taken, key=lambda one: one[0])]
-        calibration = statistics.median(loop_ms for loop_ms, _ in kept)
-        for together in zip(*[measures for _, measures in kept], strict=True):
-            yield line(
-                together, dropped=len(taken) - len(kept), calibration_ms=calibration, quiet=bool(quiet)
-            )
+        taken = [self._once(workload) for _ in range(min(self.repeats, workload.repeats_max))]
+        loops = [loop_ms for loop_ms, _ in taken]
+        slow = sum(loop_ms > SLOW * self.fastest_ms for loop_ms in loops)
+        for together in zip(*[measures for _, measures in taken], strict=True):
+            yield line(together, slow=slow, calibration_ms=statistics.median(loops))
 
     def _once(self, workload: Workload) -> tuple[float, list[Measure]]:
         """One repetition in a folder of its own, and the slower of the loops around it."""
@@ -78,15 +71,12 @@ class Sitting:
         return max(before, after), measures
 
     def _quiet_ms(self) -> float:
-        """The loop, once it is fast enough for a repetition to count, or patience is over."""
+        """The loop, once it is not slow any more, or patience is over."""
         while (
             loop_ms := calibrated_ms()
         ) > SLOW * self.fastest_ms and time.monotonic() < self._patience_until:
             time.sleep(LOOK_SECONDS)
         return loop_ms
-
-    def _kept(self, taken: list[tuple[float, list[Measure]]]) -> list[tuple[float, list[Measure]]]:
-        return [one for one in taken if one[0] <= SLOW * self.fastest_ms]
 
 
 def calibrated_ms() -> float:

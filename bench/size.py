@@ -12,7 +12,7 @@ from bench.scale import Scale
 BARE: Final = "bare interpreter with uvloop"
 IDLE: Final = Kind("w7_idle", "MB", BARE, Goal(value=70), Goal(value=45))
 IDLE_SERVER: Final = Kind("w7_server_idle", "MB", BARE, Goal(value=70), Goal(value=45))
-BYTES: Final = Kind("w10", "bytes/step", "L-step's rows", Goal(value=600), Goal(value=300))
+BYTES: Final = Kind("w10", "bytes/step", "L-step's rows", Goal(value=550), Goal(value=300))
 WAITING_MORE_MB: Final = 30
 WAITS: Final = {
     "waiting": "a timer of an hour",

@@ -5,23 +5,23 @@ can: `wakes`.
 from __future__ import annotations
 
 import asyncio
-import statistics
 import time
 from pathlib import Path
 from typing import Any, Final
 
 import uvloop
 
-from bench.figures import Goal, Kind, Measure, quantile
+from bench.figures import Goal, Kind, Measure
 from bench.limits import commit_p50_ms, step_limit
 from bench.scale import Scale
+from bench.turns import SLICES, in_turns, quantiles
 from bench.work import noting, opened, whole_run
 from holdfast import Holdfast, RunHandle, WorkflowSpec
 
-LATE_P50: Final = Kind("w4_p50", "ms late", "L-commit p50", Goal(value=10), Goal(value=3))
-LATE_P99: Final = Kind("w4_p99", "ms late", "L-commit p50", Goal(value=40), Goal(value=15))
-SIGNAL_P50: Final = Kind("w5_p50", "ms", "L-commit p50", Goal(value=1.5), Goal(value=0.7))
-SIGNAL_P99: Final = Kind("w5_p99", "ms", "L-commit p50", Goal(value=6), Goal(value=3))
+LATE_P50: Final = Kind("w4_p50", "ms late", "L-commit p50", Goal(value=8), Goal(value=3))
+LATE_P99: Final = Kind("w4_p99", "ms late", "L-commit p50", Goal(value=30), Goal(value=15))
+SIGNAL_P50: Final = Kind("w5_p50", "ms", "L-commit p50", Goal(value=0.7), Goal(value=0.4))
+SIGNAL_P99: Final = Kind("w5_p99", "ms", "L-commit p50", Goal(value=3), Goal(value=2))
 WOKEN_BY_TIME: Final = Kind("wakes_timers", "runs/s", "L-step", Goal(value=10_000), higher=True)
 WOKEN_BY_SIGNAL: Final = Kind("wakes_signals", "runs/s", "L-step", Goal(value=10_000), higher=True)
 SIGNALLED_AT_ONCE: Final = 100
@@ -29,20 +29,17 @@ SIGNALLED_AT_ONCE: Final = 100
 
 def timers(folder: Path, scale: Scale) -> list[Measure]:
     """W4: so many runs at once that wait as long; from when each was due to the first line of what it waits to do."""
-    limit_ms = commit_p50_ms(folder, scale)
-    late = [1000 * seconds for seconds in uvloop.run(_timers(folder, scale))]
-    settings = {
-        "timers": scale.timers,
-        "delay_ms": scale.delay_ms,
-        "due": "when `start` was called, and the delay",
-    }
-    return [
-        Measure(LATE_P50, statistics.median(late), limit_ms, settings),
-        Measure(LATE_P99, quantile(late, 0.99), limit_ms, settings),
-    ]
+    part = scale.part(SLICES)
+    slices = in_turns(
+        lambda number: uvloop.run(_timers(folder, f"w4-{number}.db", scale)),
+        lambda: (commit_p50_ms(folder, part),),
+    )
+    due = "when `start` was called, and the delay"
+    settings = {"timers": scale.timers, "delay_ms": scale.delay_ms, "due": due}
+    return quantiles(LATE_P50, LATE_P99, slices, settings)
 
 
-async def _timers(folder: Path, scale: Scale) -> list[float]:
+async def _timers(folder: Path, db: str, scale: Scale) -> list[float]:
     spec = _waiting({"kind": "timer", "delay_ms": scale.delay_ms})
     asked: dict[int, float] = {}
 
@@ -52,7 +49,7 @@ async def _timers(folder: Path, scale: Scale) -> list[float]:
 
     begun: dict[int, float] = {}
     with noting(folder / "effects", lambda run: begun.setdefault(run, time.perf_counter())) as note:
-        async with opened(folder / "w4.db", note) as hf:
+        async with opened(folder / db, note) as hf:
             await one(hf, 0)  # the definition is stored once, not once per run
             await asyncio.gather(*[one(hf, run) for run in range(1, scale.timers + 1)])
     return [begun[run] - asked[run] - scale.delay_ms / 1000 for run in range(1, scale.timers + 1)]
@@ -60,21 +57,20 @@ async def _timers(folder: Path, scale: Scale) -> list[float]:
 
 def signals(folder: Path, scale: Scale) -> list[Measure]:
     """W5: from the call of `signal` to the first line of the step after the pause, one run at a time, all paused before."""
-    limit_ms = commit_p50_ms(folder, scale)
-    took = [1000 * seconds for seconds in uvloop.run(_signals(folder, scale))]
-    settings = {"runs": scale.submits, "signalled": "one at a time"}
-    return [
-        Measure(SIGNAL_P50, statistics.median(took), limit_ms, settings),
-        Measure(SIGNAL_P99, quantile(took, 0.99), limit_ms, settings),
-    ]
+    part = scale.part(SLICES)
+    slices = in_turns(
+        lambda number: uvloop.run(_signals(folder, f"w5-{number}.db", part)),
+        lambda: (commit_p50_ms(folder, part),),
+    )
+    return quantiles(SIGNAL_P50, SIGNAL_P99, slices, {"runs": part.submits, "signalled": "one at a time"})
 
 
-async def _signals(folder: Path, scale: Scale) -> list[float]:
+async def _signals(folder: Path, db: str, scale: Scale) -> list[float]:
     spec = _waiting({"kind": "wait_event", "signal_key": "go"})
     asked: list[float] = []
     begun: list[float] = []
     with noting(folder / "effects", lambda run: begun.append(time.perf_counter())) as note:
-        async with opened(folder / "w5.db", note) as hf:
+        async with opened(folder / db, note) as hf:
             runs = [await hf.start(spec, {"run": run}) for run in range(scale.submits + 1)]
             for run in runs:
                 await _check_paused(run)

@@ -13,7 +13,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.engine.decisions import Decision
-from holdfast.engine.events import CallbackReceived, Event, Outcome, StepSucceeded
+from holdfast.engine.events import CallbackReceived, Event, Outcome, StepSucceeded, TriggeredBy
 from holdfast.engine.state import Frame, Run, Step, Undoable, sizes_of
 from holdfast.plan.graph import Way
 from holdfast.values import join, sha256, split
@@ -49,9 +49,26 @@ def encode_row(event: Event, decisions: list[Decision]) -> tuple[str, list[tuple
 
 
 def plain_texts(way: Way, path: str) -> tuple[bytes, bytes, bytes]:
-    """Return the constant parts of the row of a plain step, which are made once per plan: around its output, time and the next inputs."""
-    middle = b',[]],[["start",%b,1,' % _encode(way.name)
-    way.texts = b'[1,["step_succeeded",%b,1,' % _encode(path), middle, b",%d,false]]]" % way.keep
+    """Return the constant parts of the row of a plain step, which are made once per plan: around its output, time and the next inputs.
+    Where the run ends, nothing comes after the second."""
+    head = b'[1,["step_succeeded",%b,1,' % _encode(path)
+    if way.call is None:
+        way.texts = head, b',[]],[["finish","completed",null,null,false]]]', b""
+    else:
+        way.texts = head, b',[]],[["start",%b,1,' % _encode(way.name), b",%d,false]]]" % way.keep
+    return way.texts
+
+
+def first_body(way: Way, given: msgspec.Raw, trigger: TriggeredBy | None, inputs: bytes) -> bytes:
+    """Return the body of the first row of a run that begins with a call, given the inputs of both."""
+    head, middle, tail = way.texts or _first_texts(way)
+    triggered = b"null" if trigger is None else _encode(trigger)
+    return b"".join((head, given, b",true,{},{},null,{},[],{},", triggered, middle, inputs, tail))
+
+
+def _first_texts(way: Way) -> tuple[bytes, bytes, bytes]:
+    middle = b'],[["start",%b,1,' % _encode(way.name)
+    way.texts = b'[1,["run_started",', middle, b",%d,false]]]" % way.keep
     return way.texts
 
 

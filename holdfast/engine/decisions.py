@@ -5,6 +5,8 @@ Does not know the runtime. Encoded as arrays; new fields are added at the end, w
 
 from __future__ import annotations
 
+from typing import Final
+
 import msgspec
 
 from holdfast.values import NULL, Error, Millis, Status, WaitKind
@@ -196,6 +198,8 @@ class FinishRun(msgspec.Struct, array_like=True, tag="finish", gc=False):
     error: Error | None = None
     caught: bool = False
 
+
+COMPLETED: Final = FinishRun("completed")  # of a run without an output of its own
 
 Decision = (
     StartAttempt

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from holdfast.engine.decisions import (
+    COMPLETED,
     ArmTimer,
     BeginEnd,
     BeginStop,
@@ -306,11 +307,15 @@ def _continue(run: Run, order: Continue, effects: Effects) -> None:
 
 
 def finish_run(run: Run, order: FinishRun, effects: Effects) -> None:
-    run.status, run.output, run.error = order.status, order.output, order.error
+    run.status = order.status
+    if order is not COMPLETED:
+        run.output, run.error = order.output, order.error
     if run.keyed or run.waits:
         for path in list(run.steps):
             drop(run, path, effects)
-    run.steps, run.scopes, run.stops, run.timers, run.todo, run.active = {}, {}, {}, {}, [], 0
+    run.steps, run.active = {}, 0
+    if run.scopes or run.stops or run.timers or run.todo:  # to look is cheaper than to write
+        run.scopes, run.stops, run.timers, run.todo = {}, {}, {}, []
     if run.taken:
         run.taken = {}
     if run.guards or run.undo or run.end is not None:

@@ -15,16 +15,15 @@ from typing import Final
 import msgspec
 
 from holdfast.engine.decide import decide
-from holdfast.engine.decisions import CompleteStep, Decision, FinishRun, StartAttempt
+from holdfast.engine.decisions import COMPLETED, CompleteStep, Decision, StartAttempt
 from holdfast.engine.draft import Draft
 from holdfast.engine.effects import Effect
 from holdfast.engine.ends import BROKEN
 from holdfast.engine.events import Event, StepSucceeded, TimerFired
-from holdfast.engine.fold import finish_run, fold
+from holdfast.engine.fold import fold
 from holdfast.engine.frames import keep_output
-from holdfast.engine.plain import NO_OUTPUTS, UNUSED, is_usual
+from holdfast.engine.plain import NO_OUTPUTS, UNUSED, completes, is_usual
 from holdfast.engine.state import Run, Step, timer_key
-from holdfast.plan import composed
 from holdfast.plan.graph import Plan, Timer
 from holdfast.values import Millis
 
@@ -79,18 +78,7 @@ def _last_call_succeeded(
 ) -> list[Decision] | None:
     if not is_usual(run, event.path, event.attempt, epoch):
         return None
-    keep = run.steps[event.path].keep
-    if plan.output is not None or run.keyed or run.waits:
-        return None
-    if run.kept_bytes + run.result_bytes + len(event.output) > composed.COUNTED_FROM:
-        return None  # its output may be too large
-    order = FinishRun("completed")
-    if keep:
-        keep_output(run, event.path, event.output, keep)
-    finish_run(run, order, [])
-    run.seq += 1
-    run.at = at
-    return [order]
+    return [COMPLETED] if completes(plan, run, event.path, event.output, at) else None
 
 
 def _delay_ended(plan: Plan, run: Run, event: TimerFired, at: Millis, epoch: int) -> list[Decision] | None:

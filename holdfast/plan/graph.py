@@ -188,6 +188,8 @@ class Call(msgspec.Struct, frozen=True):
     routes: Routes
     target: str
     inputs: Render
+    # The same text, or None, of the decoded inputs of the run, if `inputs` refers to nothing else.
+    of_inputs: Callable[[dict[str, Any]], bytes | None] | None = None
     keep: int = KEEP_NOTHING
     retry: RetryPolicy | None = None
     timeout_ms: int | None = None
@@ -367,11 +369,7 @@ class Way(msgspec.Struct):
     call: Call | None = None
     keep: int = KEEP_NOTHING  # of the call
     texts: tuple[bytes, bytes, bytes] | None = None  # the constant parts of its rows (engine/codec)
-    then: Way | None = None  # what follows that call, if it is a call again
-
-
-def _to_call(way: Way | None) -> Way | None:
-    return way if way is not None and way.call is not None else None
+    then: Way | None = None  # what follows that call, if it is known
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -391,11 +389,11 @@ class Block(msgspec.Struct, frozen=True):
     def __post_init__(self) -> None:
         found = {name: way for name, node in self.nodes.items() if (way := self._plain_way(node)) is not None}
         for way in found.values():
-            way.then = _to_call(found.get(way.name))
+            way.then = found.get(way.name)
         msgspec.structs.force_setattr(self, "plain", found)
         first = self.nodes.get(self.first)
         if isinstance(first, Call) and first.key is None:
-            entry = Way(self.first, first, first.keep, then=_to_call(found.get(self.first)))
+            entry = Way(self.first, first, first.keep, then=found.get(self.first))
             msgspec.structs.force_setattr(self, "entry", entry)
 
     def _plain_way(self, node: Node) -> Way | None:

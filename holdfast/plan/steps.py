@@ -233,11 +233,13 @@ class _Builder:
         levels: int = 0,
     ) -> Call:
         policy, rule = step.policy.within(outer), step.answer.result
+        template = template_of(args or {}, scope)
         return Call(
             name=step.id,
             routes=routes,
             target=target,
-            inputs=templates.render(template_of(args or {}, scope), levels=levels),
+            inputs=templates.render(template, levels=levels),
+            of_inputs=templates.of_inputs(template),
             keep=keep,
             retry=policy.retry,
             timeout_ms=millis(policy.timeout_secs),

@@ -8,7 +8,7 @@ reference is shorter than its value and an escaped key is longer; it makes the t
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import Raw
@@ -21,10 +21,12 @@ from holdfast.plan.resolve import escaped, escaped_key, reference_to
 from holdfast.plan.unread import members_in
 from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode, is_too_deep, written
 
+T = TypeVar("T")
 Piece = Callable[[View], bytes]
 SHORT: Final = 2 * JSON_DEPTH_MAX  # a shorter text cannot be too deep
 # Smaller parts are not counted one by one: a definition has too few of them to matter.
 COUNTED_BYTES_MIN: Final = 64
+_SCALARS: Final = frozenset({int, str, bool, type(None)})
 
 
 class Text(msgspec.Struct, frozen=True):
@@ -107,34 +109,79 @@ def _checked(text: bytes, view: View, around: int, escapes: int) -> bytes:
     return text
 
 
+def of_inputs(template: Any) -> Callable[[dict[str, Any]], bytes | None] | None:
+    """Compile a template that refers to nothing but single inputs of the run: the closure returns what that of `render` does, or None
+    if a value or the text is not short. None if the template refers to anything else."""
+    pieces: list[bytes | str] = []
+    for part in _merged(_parts(template, refers=True)):
+        if isinstance(part, bytes):
+            pieces.append(part)
+        elif isinstance(part, Source) and (name := input_named(part)) is not None:
+            pieces.append(name)
+        else:
+            return None
+    if len(pieces) == 1 and isinstance(constant := pieces[0], bytes):
+        return lambda given: constant
+    if len(pieces) == 3 and isinstance(one := pieces[1], str):  # as in `render`
+        head, tail = pieces[0], pieces[2]
+        assert isinstance(head, bytes) and isinstance(tail, bytes)
+
+        def around(given: dict[str, Any]) -> bytes | None:
+            value = given.get(one)
+            if type(value) not in _SCALARS:
+                return None
+            text = head + written(value) + tail
+            return text if len(text) <= SHORT else None
+
+        return around
+
+    def joined(given: dict[str, Any]) -> bytes | None:
+        texts = []
+        for piece in pieces:
+            if isinstance(piece, bytes):
+                texts.append(piece)
+            elif type(value := given.get(piece)) in _SCALARS:
+                texts.append(written(value))
+            else:
+                return None
+        text = b"".join(texts)
+        return text if len(text) <= SHORT else None
+
+    return joined
+
+
 def _pieces(template: Any, refers: bool) -> Iterator[bytes | Piece]:
+    for part in _parts(template, refers):
+        yield part if isinstance(part, bytes) else _piece(part, refers)
+
+
+def _piece(part: Source | Lookup | Text | Merged, refers: bool) -> Piece:
+    if isinstance(part, Source):
+        return _whole(part, refers)
+    if isinstance(part, Lookup):
+        value_of = evaluate(part)
+        return lambda view: _passed_on(value_of(view), None, view, refers)
+    return _text(part) if isinstance(part, Text) else _over(part, refers)
+
+
+def _parts(template: Any, refers: bool) -> Iterator[bytes | Source | Lookup | Text | Merged]:
+    """Return the constant parts of a template as text, and between them what must be looked up."""
     if isinstance(template, dict):
-        yield from _of_object(template, refers)
+        yield b"{"
+        for index, (key, value) in enumerate(template.items()):
+            yield (b"," if index else b"") + encode(escaped_key(key) if refers else key) + b":"
+            yield from _parts(value, refers)
+        yield b"}"
     elif isinstance(template, list):
         yield b"["
         for index, value in enumerate(template):
             yield b"," if index else b""
-            yield from _pieces(value, refers)
+            yield from _parts(value, refers)
         yield b"]"
-    elif isinstance(template, Source):
-        yield _whole(template, refers)
-    elif isinstance(template, Lookup):
-        value_of = evaluate(template)
-        yield lambda view: _passed_on(value_of(view), None, view, refers)
-    elif isinstance(template, Text):
-        yield _text(template)
-    elif isinstance(template, Merged):
-        yield _over(template, refers)
+    elif isinstance(template, Source | Lookup | Text | Merged):
+        yield template
     else:
         yield encode({"$secret": template.name} if isinstance(template, Secret) else template)
-
-
-def _of_object(template: dict[str, Any], refers: bool) -> Iterator[bytes | Piece]:
-    yield b"{"
-    for index, (key, value) in enumerate(template.items()):
-        yield (b"," if index else b"") + encode(escaped_key(key) if refers else key) + b":"
-        yield from _pieces(value, refers)
-    yield b"}"
 
 
 def _escapes(template: Any) -> int:
@@ -144,8 +191,8 @@ def _escapes(template: Any) -> int:
     return sum(map(_escapes, template)) if isinstance(template, list) else 0
 
 
-def _merged(pieces: Iterator[bytes | Piece]) -> list[bytes | Piece]:
-    merged: list[bytes | Piece] = []
+def _merged(pieces: Iterator[bytes | T]) -> list[bytes | T]:
+    merged: list[bytes | T] = []
     constant: list[bytes] = []
     for piece in pieces:
         if isinstance(piece, bytes):

@@ -7,25 +7,30 @@
 Events of many runs are decided and folded in memory, and their rows are committed together. After the commit, their
 decisions are carried out and their callers get a response. Does not know which interface a request came
 from, or how decisions are carried out.
-
-Budget of the hot path, as shares of the total cost of a plain step: decide one fifth, fold one seventh, encoding
-and the door itself a tenth. `python -m bench w1_saturated` measures the total.
 """
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import uuid
-from collections import deque
 from collections.abc import Callable, Iterable
-from typing import Final, Protocol
+from typing import Final
 
 import msgspec
 
 from holdfast.deliveries.destinations import callback_deliveries_of
+from holdfast.engine import plain
 from holdfast.engine.codec import encode_event, encode_parts, encode_row
-from holdfast.engine.decisions import Continue, Decision, FinishRun, OpenWait, Poll, StartAttempt, StopAttempt
+from holdfast.engine.decisions import (
+    COMPLETED,
+    Continue,
+    Decision,
+    FinishRun,
+    OpenWait,
+    Poll,
+    StartAttempt,
+    StopAttempt,
+)
 from holdfast.engine.effects import Effect, KeyWork
 from holdfast.engine.events import (
     Adopted,
@@ -38,7 +43,6 @@ from holdfast.engine.events import (
     StepSucceeded,
     SuspectsTurn,
 )
-from holdfast.engine.plain import first_call, is_straight, pass_on
 from holdfast.engine.step import step
 from holdfast.errors import StoreUnavailable
 from holdfast.plan.graph import Way
@@ -46,9 +50,11 @@ from holdfast.runtime import resident_run
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.commits import Commits, Process
 from holdfast.runtime.committer import Committer
+from holdfast.runtime.effect_handler import EffectHandler
 from holdfast.runtime.entries import KINDS, NO_DECISIONS, Entry, PlainRow, Reply, answer
 from holdfast.runtime.fatal_runs import FatalRuns
 from holdfast.runtime.large_arguments import Start
+from holdfast.runtime.later import HeldOutcomes, SplitDecisions
 from holdfast.runtime.resident_run import (
     ResidentRun,
     key_entry,
@@ -68,32 +74,10 @@ from holdfast.values import TERMINAL, Millis, RunNo
 log = logging.getLogger("holdfast")
 
 ANY_TIME: Final = Millis(0)
-# Turns that the event loop takes before a split decision goes on: a new connection is accepted, read and answered in them.
-TURNS_BETWEEN: Final = 3
-
-HELD_AT_ONCE: Final = 100  # outcomes that are applied in one turn
-
 SUCCEEDED: Final = KINDS[StepSucceeded]
+STARTED: Final = KINDS[RunStarted]
 # Decisions that are carried out after the commit. All others only change the run.
 _CARRIED_OUT: Final = frozenset({StopAttempt, Continue, OpenWait, Poll, FinishRun})
-
-
-class EffectHandler(Protocol):
-    """Carries decisions out once they are durable."""
-
-    def put_jobs(self, resident: ResidentRun, decisions: list[Decision], batch: Batch) -> None: ...
-    def jobs_are_put(self, batch: Batch) -> None: ...
-    def start_attempt(self, resident: ResidentRun, path: str, attempt: int) -> None: ...
-    def start_attempts(self, starts: list[Start]) -> None: ...
-    def stop_attempt(self, no: RunNo, path: str) -> None: ...
-    def paused(self, resident: ResidentRun, path: str, task_id: str) -> None: ...
-    def poll(self, resident: ResidentRun, path: str, attempt: int) -> None: ...
-    def run_ended(self, resident: ResidentRun) -> None: ...
-    def committed(self, resident: ResidentRun) -> None: ...
-    def parked(self, resident: ResidentRun, wake_at: Millis | None) -> None: ...
-    def is_due(self) -> None: ...
-    def notes_artefact(self, tenant: str, sha256: str) -> bool: ...
-    def set_aside(self, no: RunNo) -> None: ...
 
 
 class Door:
@@ -115,10 +99,9 @@ class Door:
         self.ends: Callable[[ResidentRun], list[Firing]] | None = None
         self.parks = True
         self.shares_runs = False  # other nodes may drive runs of this database
-        self._split: dict[RunNo, ResidentRun] = {}  # runs whose decision was split, with the rest durable
-        self._continues = False  # whether some of them have their turn soon
-        self._holds = False
-        self._held: deque[tuple[RunNo, StepSucceeded]] = deque()  # outcomes that are applied later
+        self._split = SplitDecisions(self._continue)
+        self._held = HeldOutcomes(self._deliver_held)
+        self.hold, self.let_go = self._held.hold, self._held.let_go
 
     def connect(self, handler: EffectHandler, process: Process) -> None:
         """Set the handler that carries decisions out. Its parts apply events to the door, so they are created after
@@ -181,10 +164,10 @@ class Door:
         self._append(resident, at, KINDS[type(event)], body, (resident, event, decisions, reply))
 
     def succeed(self, resident: ResidentRun, path: str, number: int, output: bytes, ran_ms: int) -> None:
-        """Apply the success of an attempt, as `apply` does. If a call follows, no event and no decision is made: its row has both."""
-        if self._holds and resident.schedule is not None:
-            event = StepSucceeded(path, number, msgspec.Raw(output), ran_ms)
-            return self._held.append((resident.run.no, event))
+        """Apply the success of an attempt, as `apply` does. If a call or the end of the run follows, no event and no decision is made: its row has
+        both."""
+        if self._held.holds and resident.schedule is not None:
+            return self._held.put(resident.run.no, StepSucceeded(path, number, msgspec.Raw(output), ran_ms))
         led = resident.open_call
         way = led.then if led is not None and led.name == path else self._way_from(resident, path, number)
         if way is None or self.watched or self.committer.is_shut:
@@ -194,14 +177,19 @@ class Door:
             at = run.at  # as above
         deciding[0] = no = run.no
         try:
-            body = pass_on(resident.plan, run, way, path, output, ran_ms, at)
+            change = plain.end if way.call is None else plain.pass_on
+            body = change(resident.plan, run, way, path, output, ran_ms, at)
         except Exception as error:
             deciding[0] = 0
             return commits.quarantine(resident, error, None)
         deciding[0] = 0
         if body is None:
             return self.apply(resident, StepSucceeded(path, number, msgspec.Raw(output), ran_ms))
-        resident.open_call = way
+        if way.call is None:
+            resident.open_call = None
+            self._change(resident, at)
+        else:
+            resident.open_call = way
         commits.batch.rows.append((no, run.seq, resident.epoch, at, SUCCEEDED, body))
         commits.entries.append((resident, PlainRow(way.name, ran_ms), NO_DECISIONS, None))
         resident.journal_bytes = size = resident.journal_bytes + len(body)
@@ -213,27 +201,11 @@ class Door:
     def _way_from(self, resident: ResidentRun, path: str, number: int) -> Way | None:
         """Return what follows a call that was not started by a plain row, if a plain row can tell of its success."""
         way = resident.plan.root.plain.get(path)
-        if way is None or way.call is None or number != 1:
+        if way is None or number != 1:
             return None
         if not resident.is_settled or resident.plan.asks_workers:
             return None
-        return way if is_straight(resident.run, path, resident.epoch) else None
-
-    def hold(self) -> None:
-        """Keep back what comes of the steps of schedules until `let_go`: the runs that are due now start first."""
-        self._holds = True
-
-    def let_go(self) -> None:
-        self._holds = False
-        self._deliver_held()
-
-    def _deliver_held(self) -> None:
-        for _ in range(min(HELD_AT_ONCE, len(self._held))):
-            self.deliver(*self._held.popleft())
-        if self._held:
-            asyncio.get_running_loop().call_soon(self._deliver_held)
-        elif not self.commits.in_flight and self.commits.is_empty:
-            self.commits.notify_idle()
+        return way if plain.is_straight(resident.run, path, resident.epoch) else None
 
     def _append(self, resident: ResidentRun, at: Millis, kind: str, body: str, entry: Entry) -> None:
         run, commits = resident.run, self.commits
@@ -287,9 +259,33 @@ class Door:
                 outputs = [outcome.output for outcome in event.taken.values()]
                 for value in (*event.vars.values(), *outputs):
                     self._note_artefacts(resident, bytes(value))
-        self.apply(resident, event, reply, not_before)
-        if resident.is_settled and not resident.plan.asks_workers:
-            resident.open_call = first_call(resident.plan, resident.run)
+        if not self._begin_plainly(resident, event, reply, not_before):
+            self.apply(resident, event, reply, not_before)
+
+    def _begin_plainly(
+        self, resident: ResidentRun, event: RunStarted, reply: Reply, not_before: Millis
+    ) -> bool:
+        """Apply the start of a run that begins with a call, as `apply` does, without deciding."""
+        run, plan, at = resident.run, resident.plan, self.clock.now()
+        if self.watched or plan.asks_workers or self.committer.is_shut:
+            return False
+        if at < not_before:
+            at = not_before
+        self.deciding[0] = run.no
+        try:
+            begun = plain.begin(plan, run, event, at)
+        except Exception as error:
+            self.deciding[0] = 0
+            self.commits.quarantine(resident, error, reply)
+            return True
+        if begun is None:
+            self.deciding[0] = 0
+            return False
+        start, body = begun
+        resident.open_call = plan.root.entry
+        self._change(resident, at)
+        self._append(resident, at, STARTED, body, (resident, event, [start], reply))
+        return True
 
     def deliver(self, no: RunNo, event: Event, reply: Reply | None = None) -> None:
         """Apply the outcome of an attempt. Its run may have been dropped or finished in the meantime."""
@@ -395,7 +391,7 @@ class Door:
     @property
     def has_more(self) -> bool:
         """Whether a split decision goes on, or an outcome that was held is applied, without a new input."""
-        return bool(self._split or self._held)
+        return not (self._held.is_empty and self._split.is_empty)
 
     def was_set_aside(self, no: RunNo) -> None:
         self.handler.set_aside(no)
@@ -413,14 +409,11 @@ class Door:
         """Carry out the decisions, then answer the callers."""
         handler = self.handler
         start_attempt = handler.start_attempt
-        if starts := [
-            (entry[0].run.no, entry[1].start, 1) for entry in entries if type(entry[1]) is PlainRow
-        ]:
-            handler.start_attempts(starts)  # a plain row changes nothing else
-            entries = [entry for entry in entries if type(entry[1]) is not PlainRow]
         moved: dict[RunNo, ResidentRun] = {}
-        for resident, event, decisions, reply in entries:
+        for resident, event, decisions, reply in self._start_plainly(entries):
             try:
+                if type(event) is PlainRow:
+                    self._carry_out(resident, COMPLETED)
                 for decision in decisions:
                     if type(decision) is StartAttempt:
                         start_attempt(resident, decision.path, decision.attempt)
@@ -436,12 +429,23 @@ class Door:
                 self._park(resident)
             if reply is not None:
                 answer(reply, None)
-        if self._split and not self._continues:
-            self._continues = True
-            self._continue_after(TURNS_BETWEEN)
+        self._split.go_on()
         # once per run and batch, because examining all timers of a run is expensive
         for resident in moved.values():
             handler.committed(resident)
+
+    def _start_plainly(self, entries: list[Entry]) -> list[Entry]:
+        """Carry out the plain rows that only start a call. Return the other entries."""
+        starts: list[Start] = []
+        rest: list[Entry] = []
+        for entry in entries:
+            if type(row := entry[1]) is PlainRow and row.start:
+                starts.append((entry[0].run.no, row.start, 1))
+            else:
+                rest.append(entry)
+        if starts:
+            self.handler.start_attempts(starts)
+        return rest
 
     def _carry_out(self, resident: ResidentRun, decision: Decision) -> None:
         match decision:
@@ -451,7 +455,7 @@ class Door:
             case StopAttempt(path=path):
                 self.handler.stop_attempt(resident.run.no, path)
             case Continue():
-                self._split[resident.run.no] = resident
+                self._split.put(resident)
             case OpenWait(path, "callback", task_id):
                 self.handler.paused(resident, path, task_id)
             case Poll(path, attempt):
@@ -459,24 +463,18 @@ class Door:
             case _:
                 pass
 
-    def _continue_after(self, turns: int) -> None:
-        if turns:
-            asyncio.get_running_loop().call_soon(self._continue_after, turns - 1)
-        else:
-            self._continue_split()
+    def _continue(self, resident: ResidentRun) -> None:
+        if self.residents.get(resident.run.no) is resident:
+            self.apply(resident, Continued())
+        self._may_be_idle()
 
-    def _continue_split(self) -> None:
-        """Continue one of the runs whose decision was split: the event takes up all that is left of the run. The rest have their turn
-        after other tasks, because one row can take 0.1 s of expressions."""
-        if self._split:
-            no = next(iter(self._split))
-            resident = self._split.pop(no)
-            if self.residents.get(no) is resident:
-                self.apply(resident, Continued())
-        self._continues = bool(self._split)
-        if self._continues:
-            self._continue_after(TURNS_BETWEEN)
-        elif not self.commits.in_flight and self.commits.is_empty:
+    def _deliver_held(self, outcomes: list[tuple[RunNo, StepSucceeded]]) -> None:
+        for outcome in outcomes:
+            self.deliver(*outcome)
+        self._may_be_idle()
+
+    def _may_be_idle(self) -> None:
+        if not self.has_more and not self.commits.in_flight and self.commits.is_empty:
             self.commits.notify_idle()
 
     def _park(self, resident: ResidentRun) -> None:

@@ -23,7 +23,8 @@ from holdfast.runtime import collector
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.commands import Commands
 from holdfast.runtime.committer import Committer
-from holdfast.runtime.door import Door, EffectHandler
+from holdfast.runtime.door import Door
+from holdfast.runtime.effect_handler import EffectHandler
 from holdfast.runtime.fatal_runs import FatalRuns
 from holdfast.runtime.gate import Gate
 from holdfast.runtime.options import Options

@@ -23,9 +23,10 @@ Reply = asyncio.Future[None]
 
 
 class PlainRow(msgspec.Struct, gc=False):
-    """Stands for the event and the decision of a plain row: a call succeeded and the next one starts. `read_back` makes them."""
+    """Stands for the event and the decision of a plain row: a call succeeded, and the next one starts or the run ends. `read_back` makes
+    them."""
 
-    start: str  # the path that starts
+    start: str  # the path that starts; empty: the run has ended
     ran_ms: int
 
 

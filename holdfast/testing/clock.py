@@ -30,6 +30,7 @@ class ManualClock:
         self.seconds = self._began = seconds
         self.wall_offset_ms = 0
         self._ids = 0
+        self._uuid7: Callable[[Millis, bytes], RunId] | None = None
 
     def now(self) -> Millis:
         return BEGAN + int((self.seconds - self._began) * 1000 + 1e-3) + self.wall_offset_ms  # type: ignore[return-value]
@@ -38,10 +39,12 @@ class ManualClock:
         return self.seconds
 
     def new_id(self) -> RunId:
-        from holdfast.runtime.clock import uuid7
+        if self._uuid7 is None:
+            from holdfast.runtime.clock import uuid7
 
+            self._uuid7 = uuid7
         self._ids += 1
-        return uuid7(self.now(), self._ids.to_bytes(10, "big"))
+        return self._uuid7(self.now(), self._ids.to_bytes(10, "big"))
 
     def go_on_from(self, seconds: float) -> None:
         """Set the number that the clock counts from. No time passes."""

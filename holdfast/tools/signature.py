@@ -29,7 +29,6 @@ class Signature:
         "_checks",
         "_exact",
         "_fn",
-        "_names",
         "_others",
         "_required",
         "_takes_any",
@@ -57,18 +56,20 @@ class Signature:
                     "take the `/` out of its signature"
                 )
         self._checks = tuple(checks)
-        self._names = tuple(name for name, _, _, _ in checks)
         # Types of the parameters, if the type of each argument decides whether it fits; otherwise None.
-        exact = [kind for _, kind, _, _ in checks if kind not in (None, type(None))]
+        exact = {name: kind for name, kind, _, _ in checks if kind not in (None, type(None))}
         self._exact = exact if len(exact) == len(checks) else None
         self._required = frozenset(name for name, _, _, required in checks if required)
 
     def bind(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return the checked and converted arguments. The given mapping is not changed."""
-        names = self._names
-        if len(names) == len(args) and [*map(type, map(args.get, names))] == self._exact:
-            return args
-        return self._converted(args)
+        exact = self._exact
+        if exact is None or len(exact) != len(args):
+            return self._converted(args)
+        for name, value in args.items():
+            if type(value) is not exact.get(name):
+                return self._converted(args)
+        return args
 
     def _converted(self, args: dict[str, Any]) -> dict[str, Any]:
         fit, bound = 0, args

@@ -12,6 +12,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.engine import plain
 from holdfast.engine.codec import blob_of, decode_row, encode_row, with_output
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import (
@@ -47,7 +48,6 @@ from holdfast.engine.events import (
     TimerFired,
 )
 from holdfast.engine.fold import fold
-from holdfast.engine.plain import is_straight, pass_on
 from holdfast.engine.state import Run, Step, timer_key
 from holdfast.engine.step import step
 from holdfast.plan.compile import Resolved, compile_definition, names_used
@@ -64,13 +64,20 @@ Row = tuple[int, int, int, str, str]  # seq, epoch, at, kind, body
 
 
 def plain_row(plan: Plan, run: Run, event: Event, at: Millis, epoch: int) -> tuple[str, Run] | None:
-    """What the door makes of a success without an event: the body of its row, and the run. None if it needs the event."""
+    """What the door makes of a start or a success without deciding: the body of its row, and the run. None if it must decide."""
+    if isinstance(event, RunStarted):
+        begun = plain.begin(plan, run, event, at)
+        if begun is None:
+            return None
+        assert decode_row(begun[1])[1] == [begun[0]]
+        return begun[1], run
     way = plan.root.plain.get(event.path) if isinstance(event, StepSucceeded) else None
     if way is None or not isinstance(event, StepSucceeded) or event.attempt != 1 or event.worker:
         return None
-    if way.call is None or not is_straight(run, event.path, epoch):
+    if not plain.is_straight(run, event.path, epoch):
         return None
-    body = pass_on(plan, run, way, event.path, bytes(event.output), event.ran_ms, at)
+    change = plain.end if way.call is None else plain.pass_on
+    body = change(plan, run, way, event.path, bytes(event.output), event.ran_ms, at)
     return None if body is None else (body, run)
 
 
@@ -102,7 +109,7 @@ class Case:
 
     def apply(self, event: Event) -> list[Decision]:
         expected = self._decided_and_folded(event) if self.checks else None
-        plain = plain_row(self.plan, self.replayed(), event, self.now, self.epoch) if self.checks else None
+        short = plain_row(self.plan, self.replayed(), event, self.now, self.epoch) if self.checks else None
         decisions, effects = step(self.plan, self.run, event, self.now, self.epoch)
         if expected is not None:
             assert (decisions, [*effects], state_of(self.run)) == expected, (
@@ -111,9 +118,9 @@ class Case:
         self.effects += effects
         body, blobs = encode_row(event, decisions)
         self.blobs.update(blobs)
-        if plain is not None:
+        if short is not None:
             self.plain_rows += 1
-            assert (plain[0], state_of(plain[1])) == (body, state_of(self.run)), "a plain row differs"
+            assert (short[0], state_of(short[1])) == (body, state_of(self.run)), "a plain row differs"
         kind = type(event).__struct_config__.tag
         self.rows.append((self.run.seq, self.run.epoch, self.now, str(kind), body))
         if self.checks:

@@ -12,6 +12,7 @@ from holdfast.engine.events import AttemptReleased, StepSucceeded
 from holdfast.engine.plain import is_straight, pass_on
 from holdfast.engine.state import Run
 from holdfast.engine.step import step
+from holdfast.plan.graph import Call
 from holdfast.values import Millis, encode
 from tests.engine.driver import BEGAN, Case
 
@@ -59,6 +60,38 @@ def test_a_value_that_may_be_stored_elsewhere_or_looks_like_a_reference_makes_no
     body, run = passed_on(case, output)
     assert body is None
     assert msgspec.json.encode(run) == before
+
+
+@pytest.mark.parametrize(
+    ("args", "is_short"),
+    [
+        ("{}", True),
+        ('{who: "{{inputs.who}}"}', True),
+        ('{a: ["{{inputs.who}}", "{{inputs.n}}"], "$b": "{{inputs.missing}}"}', True),
+        ('{who: "{{inputs.large}}"}', False),
+        ('{who: "{{inputs.list}}", n: "{{inputs.n}}"}', False),
+    ],
+)
+def test_arguments_of_short_inputs_are_what_the_general_way_renders(args: str, is_short: bool) -> None:
+    given = {"who": 'a"$\u4e2d', "n": 3, "large": "x" * 2_000, "list": [{"$of": 1}], "missing": None}
+    names = ", ".join(f"{name}: {{}}" for name in given)
+    case = Case(f"name: n\ninputs: {{{names}}}\nsteps: [{{id: a, tool: t, args: {args}}}]", given)
+    call = case.plan.root.nodes["a"]
+    assert isinstance(call, Call) and call.of_inputs is not None
+    text = call.of_inputs(given)
+    assert (text is not None) == is_short
+    case.start()
+    assert text in (None, bytes(case.run.steps["a"].inputs))
+
+
+def test_arguments_of_anything_else_have_no_short_way() -> None:
+    assert [
+        node.of_inputs is None for node in begun().plan.root.nodes.values() if isinstance(node, Call)
+    ] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_a_run_in_which_a_call_was_given_back_is_not_straight_until_the_next_one() -> None:

@@ -15,7 +15,7 @@ from holdfast import tool
 from holdfast.engine.events import Continued
 from holdfast.errors import RunSetAside
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.door import TURNS_BETWEEN
+from holdfast.runtime.later import TURNS_BETWEEN
 from holdfast.runtime.load import load_run
 from holdfast.runtime.starts import _checked
 from holdfast.spec.inputs import Inputs

@@ -1,7 +1,7 @@
 """The progress of a run: how many steps its definition has, including nested ones, and how many of them have a completed instance.
 
-Read from the journal once and cached. A very long journal is not read completely, because its middle repeats steps that were
-already counted.
+Read from the journal once and cached. A journal that is long beside its definition is not read completely, because its middle
+repeats steps that were already counted.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from holdfast.views.open_board import open_head
 from holdfast.views.steps import Steps
 from holdfast.views.stored_board import LONG_ROWS, stored_head
 
-ROWS_READ_MAX: Final = 4_000  # from the beginning of a journal
+ROWS_READ_MAX: Final = 4_000  # from the beginning of a journal: these, or ROWS_PER_STEP for each step if that is more
+ROWS_PER_STEP: Final = 2
 ROWS_AT_THE_END: Final = 500
 ROWS_AT_A_TIME: Final = 200
 REMEMBERED_MAX: Final = 1_000  # runs
@@ -67,13 +68,14 @@ class Progresses:
         self._known.move_to_end(no)
         while len(self._known) > REMEMBERED_MAX:
             self._known.popitem(last=False)
+        first = max(ROWS_READ_MAX, ROWS_PER_STEP * total)
         if read.seq == 0 and last >= LONG_ROWS:
             head = await stored_head(self._store, no) or await open_head(self._store, no)
             if head is not None:
                 read.seq, read.completed, read.steps = head.seq, set(head.completed), None
-                read.skips_from = ROWS_READ_MAX
+                read.skips_from = first
         while read.seq < last:
-            if read.steps is not None and read.seq >= ROWS_READ_MAX:
+            if read.steps is not None and read.seq >= first:
                 read.steps = None
             if read.steps is None and last - read.seq > read.skips_from:
                 read.seq = max(read.seq, last - ROWS_AT_THE_END)

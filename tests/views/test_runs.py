@@ -13,7 +13,7 @@ from holdfast.api.services import Services
 from holdfast.runtime.plans import Plans
 from holdfast.store.sqlite.store import SqliteStore
 from holdfast.testing import BEGAN
-from holdfast.views import run_steps
+from holdfast.views import progress, run_steps
 from holdfast.views.pages import Page
 from holdfast.views.runs import Queries
 from tests.runtime.bench import opened
@@ -112,6 +112,19 @@ async def test_a_failed_run_is_shown_with_its_error(tmp_path: Path) -> None:
         assert view.error is not None
         assert (view.error.path, view.error.message) == ("s1", "no")
         assert view.progress == {"completed_steps": 1, "total_steps": 3}
+
+
+@by_hand
+async def test_every_step_of_a_long_definition_is_counted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(progress, "ROWS_READ_MAX", 10)
+    monkeypatch.setattr(progress, "ROWS_AT_A_TIME", 10)
+    monkeypatch.setattr(progress, "ROWS_AT_THE_END", 5)
+    async with opened(tmp_path, [echo], clock()) as engine:
+        services = Services(engine)
+        view = await services.queries.run(T, await ran(services, steps(*["echo"] * 40)))
+        assert view.progress == {"completed_steps": 40, "total_steps": 40}
 
 
 @by_hand

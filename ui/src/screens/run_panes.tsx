@@ -62,7 +62,7 @@ const shapeOf = (block: { cells: Cell[] }): string =>
 
 const noteOf = (cell: Cell): string => {
   const parts = [cell.does || cell.kind];
-  if (cell.group?.took) parts.push(span(cell.group.took));
+  if (typeof cell.group?.took === "number") parts.push(span(cell.group.took));
   return parts.join(" · ");
 };
 const badgeOf = (cell: Cell): string => {

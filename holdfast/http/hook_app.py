@@ -7,6 +7,7 @@ Knows what a host may send it: requests, and the beginning and end of a lifespan
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from holdfast.errors import NotFound
@@ -37,7 +38,7 @@ class HookApp:
             return await _lifespan(receive, send)
         if scope["type"] != "http":
             return await send({"type": "websocket.close", "code": 1000})
-        request = Request(_below(scope), receive)
+        request = Request(_below(scope), partial(_received, receive))
         try:
             answer = encoded(await self._answer(request))
         except ClientGone:
@@ -61,7 +62,15 @@ def _below(scope: Scope) -> Scope:
         path = path[len(root) :]
     raw = scope.get("raw_path") or path.encode()
     defaults: dict[str, Any] = {"client": None, "query_string": b""}
-    return {**defaults, **scope, "path": path, "raw_path": raw}
+    headers = [*scope["headers"]]
+    if not any(name in (b"content-length", b"transfer-encoding") for name, _ in headers):
+        headers.append((b"transfer-encoding", b"chunked"))  # a body may come unannounced, as in HTTP/2
+    return {**defaults, **scope, "path": path, "raw_path": raw, "headers": headers}
+
+
+async def _received(receive: Receive) -> Any:
+    """A message with the keys that a server may leave out."""
+    return {"body": b"", "more_body": False, **await receive()}
 
 
 async def _lifespan(receive: Receive, send: Send) -> None:

@@ -52,6 +52,13 @@ AHEAD_MS: Final = 500  # so long before schedules are due, their fires are made 
 QUERY_AGAIN_MS: Final = 1_000  # after a query or a commit that failed
 
 
+class Away(NamedTuple):
+    """When decisions could not be stored; without `until`, they still cannot."""
+
+    since: Millis
+    until: Millis | None = None
+
+
 class Decided(NamedTuple):
     """A decision about a schedule: the state that was read, and the result of `due`."""
 
@@ -100,6 +107,7 @@ class Deciding(Service):
         self._querying: asyncio.Task[None] | None = None
         self.prepares = False  # whether fires are made ready before they are due
         self.is_open = False  # whether it fires due schedules by itself
+        self._away: Away | None = None  # the last time that the store was
         self._is_held = False
         self._is_asked = self._is_closed = False
         self._has_begun = False
@@ -216,10 +224,14 @@ class Deciding(Service):
                 await self._decide_pages(now)
                 await self.outages.forget()
                 await self._wait_for(await self._store.next_due(now))
+                if self._away is not None and self._away.until is None:
+                    self._away = Away(self._away.since, self._clock.now())
         except NodeIsOver:
             self._is_closed = True
         except Unavailable as error:
             log.warning("schedules are not fired for now: %s", error)
+            if self._away is None or self._away.until is not None:
+                self._away = Away(self._clock.now())
             self._query_later()
         except Exception:  # a bug must not stop all schedules
             log.exception("schedules cannot be fired now")
@@ -240,6 +252,14 @@ class Deciding(Service):
             return self.timers.due_in_store(early)
         self.timers.due_in_store(soonest)
         await self._prepare(soonest)
+
+    def late_because(self, due_at: int, now: Millis) -> str:
+        """Why an occurrence fires late, if it is not for load; a word of `views.schedule_why.LATE`."""
+        if self._away is None or now - due_at < QUERY_AGAIN_MS:
+            return ""
+        since, until = self._away
+        is_within = since - QUERY_AGAIN_MS <= due_at and (until is None or due_at <= until)
+        return "store_unavailable" if is_within else ""
 
     def _query_later(self) -> None:
         self.timers.due_in_store(Millis(self._clock.now() + QUERY_AGAIN_MS))

@@ -223,9 +223,13 @@ class Fires(Deciding):
         )
 
     def _fired(self, one: Decided, occasion: Occasion, warnings: tuple[str, ...], new: NewRun) -> Firing:
-        detail = detail_of(warnings=warnings, shifted_from=occasion.by.shifted_from)
+        (fire,), schedule = one.due.fires, one.known.clock
+        late = ""
+        if self._away is not None and schedule is not None and not fire.is_catchup:
+            late = self.late_because(fire.at + jitter_ms(schedule, fire.at), new.created_at)
+        detail = detail_of(warnings=warnings, shifted_from=occasion.by.shifted_from, late=late)
         self._door.batch.awake_at = self.heartbeat(new.created_at)
-        reason = _reason(one.due.fires[0])
+        reason = _reason(fire)
         return one.firing(entry(one.key, occasion.by, "fired", reason, new.created_at, detail, new), run=new)
 
     async def _lost(self, one: Decided) -> list[Firing]:

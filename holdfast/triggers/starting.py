@@ -169,10 +169,17 @@ def is_final(error: BaseException) -> bool:
     return not isinstance(error, Unavailable)
 
 
-def detail_of(*, message: str = "", warnings: tuple[str, ...] = (), shifted_from: str = "") -> str | None:
+def detail_of(
+    *, message: str = "", warnings: tuple[str, ...] = (), shifted_from: str = "", late: str = ""
+) -> str | None:
     """The JSON details of a ledger row."""
-    if not (message or warnings or shifted_from):
+    if not (message or warnings or shifted_from or late):
         return None
-    said = {"message": message[:MESSAGE_CHARS_MAX], "warnings": warnings, "shifted_from": shifted_from}
+    said = {
+        "message": message[:MESSAGE_CHARS_MAX],
+        "warnings": warnings,
+        "shifted_from": shifted_from,
+        "late": late,
+    }
     kept = {key: value for key, value in said.items() if value}
     return encode(kept).decode()

@@ -75,6 +75,7 @@ BUFFERED: Final = {
     "delayed": "waits until its delay has passed",
     "handing_over": "is being handed to the sink",
 }
+LATE: Final = {"store_unavailable": ", because the database could not be written"}
 DISABLED: Final = ("the schedule is disabled", "disabled", "write enabled: true")
 SLOTS_MAX: Final = 1_000
 ROWS_READ_MAX: Final = 500  # ledger rows read backwards from the requested time
@@ -159,7 +160,7 @@ def verdict(row: LedgerRow, view: ScheduleView | None = None) -> Verdict:
     detail = detail_of(row)
     message = str(detail.get("message", "")) or what
     if row.outcome == "fired":
-        message, hint = _fired(row, str(detail.get("shifted_from", ""))), ""
+        message, hint = _fired(row, str(detail.get("shifted_from", "")), str(detail.get("late", ""))), ""
     elif row.outcome == "buffered":
         message, hint = BUFFERED.get(row.reason, BUFFERED[""]), ""
     return Verdict(
@@ -179,7 +180,7 @@ def verdict(row: LedgerRow, view: ScheduleView | None = None) -> Verdict:
     )
 
 
-def _fired(row: LedgerRow, shifted_from: str) -> str:
+def _fired(row: LedgerRow, shifted_from: str, late: str) -> str:
     match row.reason:
         case "manual":
             return "fired by request"
@@ -193,7 +194,7 @@ def _fired(row: LedgerRow, shifted_from: str) -> str:
         return "fired"
     shifted = f", instead of {shifted_from[11:]}, which does not exist on this day" if shifted_from else ""
     caught_up = ", caught up" if row.is_catchup else ""
-    return f"fired {_span(row.at - row.scheduled_at)} after its time{shifted}{caught_up}"
+    return f"fired {_span(row.at - row.scheduled_at)} after its time{shifted}{caught_up}{LATE.get(late, '')}"
 
 
 def _from_now_on(view: ScheduleView) -> list[Verdict]:

@@ -99,6 +99,26 @@ async def post(
         return await client.post(path, content=BODY, headers=headers)
 
 
+def test_a_body_that_the_head_does_not_announce_is_read(begun: Begun) -> None:
+    """HTTP/2 needs no content-length, and a server may leave out the keys of a message that have a default."""
+    _, router, _ = begun
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.request", "body": BODY}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def post_without_length() -> None:
+        signature = (b"x-hub-signature-256", hmac_sha256_hex(SECRET, BODY).encode())
+        path = "/webhooks/upload"
+        await router({"type": "http", "method": "POST", "path": path, "headers": [signature]}, receive, send)
+
+    asyncio.run(post_without_length())
+    assert sent[0]["status"] == 202
+
+
 def test_schedules_fire_into_the_sink_of_a_program_without_a_loop(begun: Begun) -> None:
     handle, _, sink = begun
     (fire, *_) = sink.has(1)

@@ -14,6 +14,7 @@ from holdfast.testing import TestEngine
 from holdfast.triggers import deciding
 from holdfast.triggers.deciding import TURN_WORK
 from holdfast.values import DEFAULT_TENANT, Millis
+from holdfast.views.schedules import detail_of
 from tests.triggers.scheduled import Gates, cron, ledger, put, state
 
 
@@ -424,3 +425,17 @@ async def test_other_work_gets_its_turn_while_schedules_are_decided_after_an_out
     ]
     assert len(turns) == 20
     assert all(sum(examined) > TURN_WORK for examined in turns)
+
+
+async def test_what_fires_late_because_the_database_was_away_says_so(engine: TestEngine) -> None:
+    work = engine.fake_tool("work")
+    opened = await put(engine, cron(overlap="allow"))
+    committer = opened.door.committer
+    committer.is_stalled = committer.is_shut = True
+    await engine.advance(seconds=45)  # one occurrence is due meanwhile
+    assert work.calls == []
+    committer.is_stalled = committer.is_shut = False
+    await engine.advance(seconds=60)
+    assert minutes(work.calls) == ["22:14", "22:15"]
+    late, _ = map(detail_of, await ledger(engine))
+    assert late == {"late": "store_unavailable"}

@@ -250,6 +250,11 @@ async def test_the_last_occurrences_are_explained_the_newest_first(desk: Desk) -
             {"detail": '{"shifted_from": "2026-03-29T02:30:00"}'},
             "fired 5 ms after its time, instead of 02:30:00, which does not exist on this day",
         ),
+        (
+            12_100,
+            {"detail": '{"late": "store_unavailable"}'},
+            "fired 12.1 s after its time, because the database could not be written",
+        ),
     ],
 )
 async def test_a_fire_says_how_late_it_was_or_what_asked_for_it(

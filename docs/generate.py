@@ -909,11 +909,12 @@ def _member(name: str, member: Any, doc: str) -> str:
     if isinstance(member, property):
         return f"**`.{name}`** · {_prose(doc)}\n"
     fn = getattr(member, "__func__", member)
+    written = inspect.unwrap(fn)
     word = (
         "await "
-        if inspect.iscoroutinefunction(fn)
+        if inspect.iscoroutinefunction(written)
         else "async for … in "
-        if inspect.isasyncgenfunction(fn)
+        if inspect.isasyncgenfunction(written)
         else ""
     )
     return f"**`{word}.{name}{_signature(fn, short=True)}`**\n\n{_prose(doc)}\n"

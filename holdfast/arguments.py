@@ -99,11 +99,14 @@ def checked(method: F) -> F:
             check(args, named)
         return method(*args, **named)
 
-    @wraps(method)
-    async def call_later(*args: Any, **named: Any) -> Any:
-        if named or tuple(map(type, args)) not in right:
-            check(args, named)
+    async def check_first(*args: Any, **named: Any) -> Any:
+        check(args, named)
         return await method(*args, **named)
+
+    @wraps(method)
+    def call_later(*args: Any, **named: Any) -> Any:
+        # No coroutine around that of the method, unless there is something to check when it is awaited.
+        return (check_first if named or tuple(map(type, args)) not in right else method)(*args, **named)
 
     @wraps(method)
     async def call_each(*args: Any, **named: Any) -> AsyncGenerator[Any, None]:

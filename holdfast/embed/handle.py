@@ -70,7 +70,8 @@ class RunHandle:
     async def result(self, timeout: float | None = None) -> Any:
         """Wait for the run and return its output; raises RunFailed, RunCancelled or RunInterrupted if it does not complete."""
         if self._ended is None:
-            self._ended = await self._wait(timeout)
+            waiters = self._engine.waiters
+            self._ended = await (waiters.ended(self._no) if timeout is None else self._wait(timeout))
         resident = self._ended
         run = resident.run
         if run.status == "completed":
@@ -93,9 +94,7 @@ class RunHandle:
                     f"in the tool of step {line.path}, attempt {line.attempt}:\n{line.text.rstrip()}"
                 )
 
-    async def _wait(self, timeout: float | None) -> ResidentRun:
-        if timeout is None:
-            return await self._engine.waiters.ended(self._no)
+    async def _wait(self, timeout: float) -> ResidentRun:
         try:
             return await asyncio.wait_for(self._engine.waiters.ended(self._no), timeout)
         except TimeoutError:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from functools import lru_cache
 from typing import Final, Protocol
 
 from holdfast.values import Millis, RunId
@@ -51,9 +52,15 @@ class SharedClock(SystemClock):
 
 def uuid7(at: Millis, noise: bytes) -> RunId:
     """A UUID of version 7: sorted by creation, unique by 74 random bits."""
-    time, drawn = f"{at:012x}", noise.hex()
+    drawn = noise.hex()
     variant = "89ab"[noise[2] & 3]
-    return f"{time[:8]}-{time[8:]}-7{drawn[:3]}-{variant}{drawn[5:8]}-{drawn[8:]}"  # type: ignore[return-value]
+    return f"{_drawn_at(at)}{drawn[:3]}-{variant}{drawn[5:8]}-{drawn[8:]}"  # type: ignore[return-value]
+
+
+@lru_cache(1)  # many runs start at the same time
+def _drawn_at(at: Millis) -> str:
+    time = f"{at:012x}"
+    return f"{time[:8]}-{time[8:]}-7"
 
 
 class Steady:

@@ -22,7 +22,6 @@ from holdfast.deliveries.destinations import callback_deliveries_of
 from holdfast.engine import plain
 from holdfast.engine.codec import encode_event, encode_parts, encode_row
 from holdfast.engine.decisions import (
-    COMPLETED,
     Continue,
     Decision,
     FinishRun,
@@ -413,7 +412,7 @@ class Door:
         for resident, event, decisions, reply in self._start_plainly(entries):
             try:
                 if type(event) is PlainRow:
-                    self._carry_out(resident, COMPLETED)
+                    self._end(resident)
                 for decision in decisions:
                     if type(decision) is StartAttempt:
                         start_attempt(resident, decision.path, decision.attempt)
@@ -450,8 +449,7 @@ class Door:
     def _carry_out(self, resident: ResidentRun, decision: Decision) -> None:
         match decision:
             case FinishRun():  # every run has one
-                self.residents.pop(resident.run.no, None)
-                self.handler.run_ended(resident)
+                self._end(resident)
             case StopAttempt(path=path):
                 self.handler.stop_attempt(resident.run.no, path)
             case Continue():
@@ -462,6 +460,10 @@ class Door:
                 self.handler.poll(resident, path, attempt)
             case _:
                 pass
+
+    def _end(self, resident: ResidentRun) -> None:
+        self.residents.pop(resident.run.no, None)
+        self.handler.run_ended(resident)
 
     def _continue(self, resident: ResidentRun) -> None:
         if self.residents.get(resident.run.no) is resident:

@@ -128,7 +128,9 @@ class Starts:
         meanwhile."""
         self._gate.check()
         if order.request_id is None:
-            return _begun(await self._start(order, None))
+            entered = self._at_once(order) or await self._enter(order, None)
+            await entered.reply
+            return _begun(self._stored(entered))
         encoded(order.inputs)
         digest = digest_of(order.workflow, order.inputs)
         return await self._once(order.tenant, order.request_id, digest, partial(self._start, order))
@@ -231,6 +233,13 @@ class Starts:
         declared = ready.inputs
         filled = declared.filled(inputs) if declared.is_plain else await _checked(declared, inputs)
         return self._put(order, ready, filled, request)
+
+    def _at_once(self, order: StartRun) -> Entered | None:
+        """The same where nothing has to be waited for."""
+        ready = self._plans.at_hand(order.definition)
+        if ready is None or not ready.inputs.is_plain:
+            return None
+        return self._put(order, ready, ready.inputs.filled(order.inputs), None)
 
     def _put(
         self,

@@ -47,7 +47,9 @@ class Waiters(Service):
         # registered before the row is read, because the run may end in between
         self._waiters.setdefault(no, []).append(waiter)
         try:
-            return await self._ended_before(no) or await waiter
+            if no not in self._door.residents and (ended := await self._ended_before(no)) is not None:
+                return ended
+            return await waiter
         finally:
             waiters = self._waiters.get(no)
             if waiters and waiter in waiters:
@@ -56,9 +58,7 @@ class Waiters(Service):
                     del self._waiters[no]
 
     async def _ended_before(self, no: RunNo) -> ResidentRun | None:
-        """The run, if it has already ended."""
-        if no in self._door.residents:
-            return None
+        """The run, if it has already ended. It is not in memory."""
         row = await self._store.run_by_no(no)
         if no in self._door.quarantined:
             raise set_aside_error(self._door, no)

@@ -83,13 +83,14 @@ class Inputs:
         self._schema = _schema_of(declared) if declared else {}
         self._rules = _declarations(declared) if declared else {}
         self._known = input_names(declared)
-        self._required = self._schema.get("required", ())
+        self._required = frozenset(self._schema.get("required", ()))
         self._defaults = {name: rule["default"] for name, rule in self._rules.items() if "default" in rule}
         self._nested = [name for name, rule in self._rules.items() if "properties" in rule]
         self.is_plain = _is_plain(self._schema)  # the types of the inputs decide, not what is in them
-        self._types = [
+        types = [
             (name, _type_names(rule.get("type"))) for name, rule in self._rules.items() if rule.get("type")
         ]
+        self._types = [(name, frozenset(_PLAIN.get(words[0], ())), words) for name, words in types]
 
     def filled(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs of a run with defaults filled in; raises InvalidInputs with everything that does not fit."""
@@ -114,14 +115,10 @@ class Inputs:
     def _all_fit(self, inputs: Mapping[str, Any], filled: dict[str, Any]) -> bool:
         if self._known is not None and not self._known.issuperset(inputs):
             return False
-        if any(name not in filled for name in self._required):
+        if not self._required <= filled.keys():
             return False
-        for name, types in self._types:
-            if (
-                name in filled
-                and type(filled[name]) not in _PLAIN.get(types[0], ())
-                and not _fits(filled[name], types)
-            ):
+        for name, plain, words in self._types:
+            if name in filled and type(value := filled[name]) not in plain and not _fits(value, words):
                 return False
         return True
 

@@ -30,22 +30,32 @@ READ_BYTES_MAX: Final = (
 async def output_of(store: Store, plan: Plan, run: Run) -> Any:
     """Return the output of a completed run: its `output:`, or else the outputs of its top-level steps."""
     try:
-        return decode(await output_text(store, plan, run))
+        text = _at_hand(plan, run)
+        return decode(await _gathered(store, plan, run) if text is None else text)
     except (TooLarge, RecursionError):
         raise LimitExceeded("output_too_large", UNSHOWN) from None
 
 
 async def output_text(store: Store, plan: Plan, run: Run) -> bytes:
     """The same as JSON text. Raises TooLarge for a run of a release that did not limit it."""
+    text = _at_hand(plan, run)
+    return await _gathered(store, plan, run) if text is None else text
+
+
+def _at_hand(plan: Plan, run: Run) -> bytes | None:
+    """The output, unless it must be read from the journal."""
     if run.caught:
         return bytes(run.output)
+    draft = Draft(plan, run, run.at)
     if plan.output is not None:
-        return resolved(bytes(run.output), Draft(plan, run, run.at).text_at)
-    if not (plan.keeps_result and run.result_whole):
-        run = await whole_run(store, run)
-        await asyncio.sleep(0)  # large values have just been read, and are joined now
-        return await apart_if_long(run, Draft(plan, run, run.at).outputs_of, "", READ_BYTES_MAX)
-    return Draft(plan, run, run.at).outputs_of("", READ_BYTES_MAX)
+        return resolved(bytes(run.output), draft.text_at)
+    return draft.outputs_of("", READ_BYTES_MAX) if plan.keeps_result and run.result_whole else None
+
+
+async def _gathered(store: Store, plan: Plan, run: Run) -> bytes:
+    run = await whole_run(store, run)
+    await asyncio.sleep(0)  # large values have just been read, and are joined now
+    return await apart_if_long(run, Draft(plan, run, run.at).outputs_of, "", READ_BYTES_MAX)
 
 
 async def apart_if_long(run: Run, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:

@@ -213,7 +213,12 @@ class Tallies:
                 series = new.series = self.series(new.tenant, new.workflow, new.number)
                 beat = (series, created_at // MINUTE_MS, STARTED)
                 beats[beat] = beats.get(beat, 0) + 1
-                self._move(moved, beats, no, (series, "", created_at), change)
+                if change.finished_at is None and change.owned:  # as nearly every run begins
+                    place = (series, change.status)
+                    moved[place] = moved.get(place, 0) + 1
+                    known[no] = (series, change.status, created_at)
+                else:
+                    self._move(moved, beats, no, (series, "", created_at), change)
             elif (found := known.pop(no, None)) is not None:
                 self._move(moved, beats, no, found, change)
             else:

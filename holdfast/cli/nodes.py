@@ -12,6 +12,7 @@ from holdfast.cli.render import instant, ms_of, table
 from holdfast.cli.server import Server, server_of
 from holdfast.cli.streams import UNWRITTEN, give, say, show
 from holdfast.config import Settings
+from holdfast.store.open import is_server
 
 HEADS: Final = ("NAME", "EPOCH", "ADDRESS", "VERSION", "SINCE", "RUNS", "STATE")
 LEASED: Final = ("LEASE", "CLOCK")  # where several nodes share a database
@@ -27,7 +28,12 @@ async def _list(settings: Settings, *, as_json: bool) -> int:
     if as_json:
         return 0 if give(page) else UNWRITTEN
     if not page.items:
-        say("no server owns this file; start one with holdfast up, or name one with --server")
+        what = (
+            "no server was found for this database on this machine"
+            if is_server(settings.db)
+            else "no server owns this file"
+        )
+        say(f"{what}; start one with holdfast up, or name one with --server")
         return 0
     is_shared = any(one.lease_secs is not None for one in page.items)
     rows = [(*_cells(one), *(_leased(one) if is_shared else ())) for one in page.items]

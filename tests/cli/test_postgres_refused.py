@@ -9,7 +9,7 @@ import sys
 from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlsplit
 
 import pytest
 
@@ -141,6 +141,59 @@ def test_a_role_that_does_not_wait_for_the_disk(cli: Cli, postgres_server: Serve
     done(postgres_server.execute("ALTER ROLE hasty SET synchronous_commit = off"))
     said = refusal(cli, made(postgres_server).replace("://postgres:", "://hasty:"))
     assert "synchronous_commit=off" in said and "ALTER ROLE" in said
+
+
+@pytest.fixture
+def weak_role(postgres_server: Server) -> str:
+    """A role without any right of its own."""
+    done(
+        postgres_server.execute(
+            "DO $$ BEGIN CREATE ROLE weak LOGIN; EXCEPTION WHEN duplicate_object THEN NULL; END $$"
+        )
+    )
+    return "weak"
+
+
+def test_a_role_that_may_not_make_tables(cli: Cli, postgres_server: Server, weak_role: str) -> None:
+    url = made(postgres_server, empty=True).replace("://postgres:", f"://{weak_role}:")
+    said = refusal(cli, url)
+    assert "permission denied for schema public; make the user the owner of the database" in said
+
+
+def test_a_role_that_may_not_use_the_tables(cli: Cli, postgres_server: Server, weak_role: str) -> None:
+    said = refusal(cli, made(postgres_server).replace("://postgres:", f"://{weak_role}:"))
+    assert "permission denied for table" in said and "grant it all rights" in said
+
+
+def test_a_role_that_may_not_connect(cli: Cli, postgres_server: Server, weak_role: str) -> None:
+    url = made(postgres_server, "REVOKE CONNECT ON DATABASE {name} FROM PUBLIC")
+    said = refusal(cli, url.replace("://postgres:", f"://{weak_role}:"))
+    assert "GRANT CONNECT ON DATABASE" in said
+
+
+def test_a_database_with_fewer_connections_than_a_node_needs(
+    cli: Cli, postgres_server: Server, weak_role: str
+) -> None:
+    url = made(
+        postgres_server,
+        "ALTER DATABASE {name} CONNECTION LIMIT 3",
+        f"ALTER SCHEMA public OWNER TO {weak_role}",
+        f"GRANT ALL ON ALL TABLES IN SCHEMA public TO {weak_role}",
+        f"GRANT ALL ON ALL SEQUENCES IN SCHEMA public TO {weak_role}",
+    )
+    refused = cli.run("up", "--port", "0", "--db", url.replace("://postgres:", f"://{weak_role}:"))
+    assert refused.returncode == 2
+    assert "a node needs 6 connections: raise max_connections" in refused.stderr
+    assert "Traceback" not in refused.stderr
+
+
+def test_a_role_whose_statements_end_behind_a_pool(cli: Cli, postgres_server: Server) -> None:
+    """Of its own sessions Holdfast sets the time to none; those of a pool have what the role has."""
+    url = made(postgres_server, "ALTER DATABASE {name} SET statement_timeout = '7s'")
+    said = refusal(cli, f"{url}&listen_dsn={quote(url, safe='')}")
+    assert "after 7000 ms (statement_timeout)" in said and "SET statement_timeout = 0" in said
+    up = cli.up("--db", url)
+    up.stop()
 
 
 def test_a_server_that_is_too_old(postgres_server: Server, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,6 +21,7 @@ from holdfast.runtime.engine import Engine
 from holdfast.runtime.options import Options
 from holdfast.runtime.starts import StartRun
 from holdfast.spec.schedule import schedule_from_data
+from holdfast.store.postgres.ownership import LOOK_SECONDS, RENEW_SECONDS
 from holdfast.store.postgres.store import PostgresStore
 from holdfast.triggers import files, sources
 from holdfast.triggers.definitions import Declared
@@ -116,6 +117,30 @@ async def test_a_schedule_made_at_one_node_starts_a_run_when_a_run_of_another_en
     async with asyncio.timeout(SECONDS):
         while not any(row.outcome == "fired" for row in await b.store.ledger(TENANT, "s", None, 9)):
             await asyncio.sleep(0.01)
+
+
+async def test_idle_nodes_ask_nothing_but_their_look_and_their_lease_however_many_runs_wait(
+    database: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+    real = PostgresStore._asked
+
+    async def noted(self: PostgresStore, name: str, args: Any) -> Any:
+        asked.append(name)
+        return await real(self, name, args)
+
+    monkeypatch.setattr(PostgresStore, "look_every", 0.02)
+    waits = {"name": "w", "steps": [{"id": "go", "kind": "wait_event", "signal_key": "go"}]}
+    async with AsyncExitStack() as all_three:
+        engines = [await all_three.enter_async_context(engine_on(f"{database}&node={one}")) for one in "abc"]
+        for _ in range(20):
+            definition = engines[0].plans.read(waits)
+            await engines[0].starts.start(StartRun(definition=definition, inputs={}, tenant=TENANT))
+        await until(lambda: not any(engine.door.residents for engine in engines))
+        monkeypatch.setattr(PostgresStore, "_asked", noted)
+        # What the start of the runs has set off is over once a hundred looks in turn have found nothing more.
+        await until(lambda: len(asked) > 100 and set(asked[-100:]) <= {"look", "renew"})
+    assert 3 * (1 / LOOK_SECONDS + 1 / RENEW_SECONDS) < 5  # statements a second
 
 
 listening: list[str | None] = []  # the position with which each start of the source began
@@ -223,45 +248,6 @@ async def _fired(engine: Engine, occurrence: str) -> None:
             for row in await engine.store.ledger(TENANT, "s", None, 9)
         ):
             await asyncio.sleep(0.01)
-
-
-async def test_three_idle_nodes_make_fewer_than_five_statements_a_second(
-    database: str, postgres_server: Server
-) -> None:
-    """By the clock of the server. A busy machine makes them look less often, never more often. 5,000 runs wait."""
-    await postgres_server.execute(
-        "INSERT INTO run (no, tenant, id, version, status, wake_at, created_at) SELECT n, 'default', n, 'v', 'waiting', NULL, 0 "
-        "FROM generate_series(1, 5000) n",
-        database,
-    )
-    async with AsyncExitStack() as nodes:
-        for name in "abc":
-            await nodes.enter_async_context(engine_on(f"{database}&node={name}"))
-        connection = await nodes.enter_async_context(_connected(postgres_server, database))
-        await _counted(connection, 2)  # what follows an opening
-        made, seconds = await _counted(connection, 5)
-    assert made < 5 * seconds
-
-
-@asynccontextmanager
-async def _connected(server: Server, database: str) -> AsyncIterator[Any]:
-    connection = await server.connect(database)
-    yield connection
-    await connection.close()
-
-
-async def _counted(connection: Any, seconds: int) -> tuple[int, float]:
-    """How many statements others make while this one sleeps: each is a transaction of its own. And how long it slept."""
-    first, began = await connection.fetchrow(COUNTED)
-    await connection.fetchval("SELECT pg_sleep($1)", seconds)
-    last, ended = await connection.fetchrow(COUNTED)
-    return last - first - 1, ended - began
-
-
-COUNTED = """
-SELECT xact_commit + xact_rollback, extract(epoch FROM clock_timestamp())::float
-  FROM pg_stat_database WHERE datname = current_database()
-"""
 
 
 async def test_nodes_follow_the_clock_of_the_database_whatever_their_own_says(

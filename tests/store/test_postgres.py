@@ -166,6 +166,59 @@ async def test_a_commit_in_several_statements_whose_answer_is_lost_lands_once(
     assert await rows_of(far, 1) == {1: list(range(1, 10))}
 
 
+REFUSE = """
+CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'No space left on device' USING ERRCODE = '53100'; END $$;
+CREATE TRIGGER refuse BEFORE INSERT ON journal EXECUTE FUNCTION refuse()
+"""
+
+
+async def test_a_commit_that_the_server_refuses_is_told_at_once_and_the_next_one_counts(
+    postgres_server: Server,
+) -> None:
+    """A full disk, as the server tells it. Nothing is in doubt, so nobody waits for that to be settled."""
+    database = await postgres_server.new_database()
+    store = PostgresStore(database, unknown_seconds=600)
+    await store.open()
+    await commit(store, started(1))
+    await postgres_server.execute(REFUSE, database)
+    outcome = await outcome_of(store, appended(row(1, 2)))
+    assert isinstance(outcome, StoreUnavailable)
+    assert "No space left on device; make room on the disk of the server" in str(outcome)
+    await postgres_server.execute("DROP TRIGGER refuse ON journal", database)
+    await commit(store, appended(row(1, 2)))
+    assert await rows_of(store, 1) == {1: [1, 2]}
+    await store.close()
+
+
+async def test_rights_that_are_taken_away_are_no_fault_of_a_run(
+    postgres_server: Server,
+) -> None:
+    database = await postgres_server.new_database()
+    await postgres_server.execute(REFUSE.replace("53100", "42501"), database)
+    store = PostgresStore(database, unknown_seconds=600)
+    await store.open()
+    outcome = await outcome_of(store, started(1))
+    assert isinstance(outcome, StoreUnavailable) and "grant it all rights" in str(outcome)
+    await postgres_server.execute("DROP TRIGGER refuse ON journal", database)
+    await commit(store, started(1))
+    await store.close()
+
+
+async def test_a_time_limit_for_statements_of_the_role_does_not_cut_a_commit_off(
+    postgres_server: Server,
+) -> None:
+    """It would end the wait for a synchronous standby, and the commit would count without that."""
+    database = await postgres_server.new_database()
+    name = urlsplit(database).path[1:]
+    await postgres_server.execute(f"ALTER DATABASE {name} SET statement_timeout = '1ms'")
+    store = PostgresStore(database)
+    await store.open()
+    assert await store._db.fetchval("SHOW statement_timeout") == "0"
+    await commit(store, started(1))
+    await store.close()
+
+
 async def test_a_commit_that_reaches_the_server_twice_is_written_once(
     database: str, postgres_server: Server
 ) -> None:

@@ -36,7 +36,22 @@ AWAY: Final = (
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.QueryCanceledError,
     asyncpg.PostgresSystemError,
+    asyncpg.InsufficientPrivilegeError,
 )
+
+# The server has refused a statement, and nothing of it counts. What its operator can do stands in the message.
+REFUSED: Final = (
+    asyncpg.InsufficientResourcesError,
+    asyncpg.QueryCanceledError,
+    asyncpg.InsufficientPrivilegeError,
+)
+REMEDIES: Final[list[tuple[type[Exception], str]]] = [
+    (
+        asyncpg.InsufficientPrivilegeError,
+        "make the user the owner of the database, or grant it all rights on the schema, its tables and its sequences",
+    ),
+    (asyncpg.DiskFullError, "make room on the disk of the server; commits then go on by themselves"),
+]
 
 Kind = TypeVar("Kind")
 Read = Callable[..., Coroutine[Any, Any, Kind]]
@@ -48,9 +63,15 @@ def meaning(error: BaseException, what: str) -> BaseException:
     """What an error of the driver means to a caller: the database is unavailable for now; any other is a bug in Holdfast."""
     # A value that the driver cannot send is a bug, although its error is one of connections too.
     if isinstance(error, AWAY) and not isinstance(error, ValueError):
-        why = str(error) or type(error).__name__
-        return StoreUnavailable(f"the database cannot be {what} now: {why}")
+        return StoreUnavailable(f"the database cannot be {what} now: {reason_of(error)}")
     return error
+
+
+def reason_of(error: BaseException) -> str:
+    """What the server or the driver said, in one line, and what to do about it where that is known."""
+    why = " ".join(str(error).split()) or type(error).__name__
+    remedy = next((remedy for kind, remedy in REMEDIES if isinstance(error, kind)), "")
+    return f"{why}; {remedy}" if remedy else why
 
 
 # Makes every read of a class raise StoreUnavailable where the database cannot be reached.

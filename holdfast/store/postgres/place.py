@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
+import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
@@ -14,25 +15,53 @@ import msgspec
 
 from holdfast.errors import SchemaTooNew, SchemaTooOld, StoreUnavailable
 from holdfast.store.node_names import node_name
+from holdfast.store.postgres.asking import READERS_MAX
 from holdfast.store.promotion import Progress
 from holdfast.store.statements import migrations, statements
 
 CONNECT_SECONDS: Final = 10.0
+CONNECTIONS: Final = (
+    f"{READERS_MAX + 2} connections"  # one that writes, one that listens, and those that read
+)
 VERSION_MIN: Final = 15
 LEASE_SECS_MIN, LEASE_SECS_MAX = 2, 300
 MIGRATION_LOCK: Final = 0x686F6C64  # of pg_advisory_lock: one node at a time migrates or joins
-# Of each session. A statement that waits for a lock, or a transaction whose client is gone, must not stop others.
+# Of each session. A statement that waits for a lock, or a transaction whose client is gone, must not stop others. Statements have
+# limits of ours (asking.py): one of the server that ends a commit while it waits for a standby would make it count without that.
 SETTINGS: Final = {
     "application_name": "holdfast",
+    "default_transaction_isolation": "read committed",
     "lock_timeout": "10s",
     "idle_in_transaction_session_timeout": "10s",
+    "idle_session_timeout": "0",
+    "statement_timeout": "0",
     "jit": "off",
 }
 LOSING: Final = {
     "off": "a crash of the server",
     "local": "a standby that takes its place",
 }  # synchronous_commit
+FILES: Final = ("sslrootcert", "sslcert", "sslkey", "sslcrl")  # parts of an address
 OURS: Final = ("lease_secs", "listen_dsn", "node", "unsafe")  # parts of an address that are not PostgreSQL's
+
+
+TRUST: Final = "give the certificate of its authority with ?sslrootcert=FILE, and the name that its certificate has as the host"
+OF_CONNECTING: Final[list[tuple[type[Exception], str]]] = [
+    (asyncpg.InvalidAuthorizationSpecificationError, "give a user that may connect, or change pg_hba.conf"),
+    (asyncpg.InvalidCatalogNameError, "make it with createdb"),
+    (
+        asyncpg.TooManyConnectionsError,
+        f"a node needs {CONNECTIONS}: raise max_connections or the limit of the role or database, or use fewer nodes",
+    ),
+    (asyncpg.InsufficientPrivilegeError, "let the user in: GRANT CONNECT ON DATABASE … TO …"),
+    (asyncpg.TargetServerAttributeNotMatched, "none of its hosts can be written to"),
+    (ssl.SSLCertVerificationError, TRUST),
+]
+BY_WORDS: Final = {
+    "rejected SSL upgrade": "it has no TLS: switch it on there (ssl = on), or give ?sslmode=disable if the network between can be trusted",
+    "unsupported startup parameter": "a pool of connections is between: give the direct address of the server as listen_dsn",
+    "root.crt": TRUST,
+}
 
 
 class Address:
@@ -46,6 +75,7 @@ class Address:
         self.dsn = urlunsplit(parts._replace(scheme="postgresql", query=kept))
         hosts = parts.netloc.rpartition("@")[2] or dict(query).get("host", "the local socket")
         self.shown = f"postgresql://{hosts}{parts.path}"
+        self.files = [value for name, value in query if name in FILES]
         self.promotion = ""  # the token of the move that this process makes (store/promotion.py)
         self.unsafe = self.options.get("unsafe", "") in ("1", "true", "yes")
         self.node = node_name(url)
@@ -76,29 +106,30 @@ async def connect(address: Address) -> Any:
     """A connection. Raises StoreUnavailable with the host, the reason and what to do."""
     try:
         return await asyncpg.connect(address.dsn, **address.session())
-    except asyncpg.InvalidPasswordError:
+    except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
+        raise unreachable(address, error) from error
+
+
+def unreachable(address: Address, error: Exception) -> StoreUnavailable:
+    if isinstance(error, asyncpg.InvalidPasswordError):  # what the server says of it has nothing to add
         why = "the password is wrong; correct it in the address, or in the file that PGPASSFILE names"
-    except asyncpg.InvalidAuthorizationSpecificationError as error:
-        why = f"{error}; give a user that may connect, or change pg_hba.conf"
-    except asyncpg.InvalidCatalogNameError as error:
-        why = f"{error}; make it with createdb"
-    except asyncpg.TooManyConnectionsError as error:
-        why = f"{error}; raise max_connections, or use fewer nodes"
-    except asyncpg.TargetServerAttributeNotMatched as error:
-        why = f"{error}; none of its hosts can be written to"
-    except (
-        OSError,
-        TimeoutError,
-        asyncio.CancelledError,
-        asyncpg.PostgresError,
-        asyncpg.InterfaceError,
-    ) as error:
-        if isinstance(error, asyncio.CancelledError):
-            raise
-        why = f"{str(error) or 'no answer came'}; is the server running, and is the address right?"
-    except ValueError as error:
+    elif isinstance(error, ValueError) and not isinstance(error, asyncpg.InterfaceError | ssl.SSLError):
         why = f"the address cannot be read: {error}"
-    raise StoreUnavailable(f"{address.shown} cannot be reached: {why}")
+    else:
+        why = f"{' '.join(str(error).split()) or 'no answer came'}; {_remedy(address, error)}"
+    return StoreUnavailable(f"{address.shown} cannot be reached: {why}")
+
+
+def _remedy(address: Address, error: Exception) -> str:
+    for kind, remedy in OF_CONNECTING:
+        if isinstance(error, kind):
+            return remedy
+    for words, remedy in BY_WORDS.items():
+        if words in str(error):
+            return remedy
+    if missing := [path for path in address.files if not Path(path).is_file()]:
+        return f"there is no file {missing[0]}, which the address names"
+    return "is the server running, and is the address right?"
 
 
 async def examine(db: Any, address: Address) -> None:
@@ -118,6 +149,11 @@ async def examine(db: Any, address: Address) -> None:
         raise StoreUnavailable(
             f"{address.shown} has synchronous_commit={waits_for}, so {LOSING[waits_for]} loses commits that were acknowledged; set it "
             "to on (ALTER ROLE … SET synchronous_commit = on, or ALTER DATABASE …)"
+        )
+    if settings["statement_timeout"] != "0":
+        raise StoreUnavailable(
+            f"{address.shown} ends statements after {settings['statement_timeout']} ms (statement_timeout), which could make a commit count "
+            "that its standby does not have; set it to 0 (ALTER ROLE … SET statement_timeout = 0)"
         )
     if "off" in (settings["fsync"], settings["full_page_writes"]) and not address.unsafe:
         raise StoreUnavailable(

@@ -30,7 +30,7 @@ from holdfast.signing import new_key
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.jobs import SharedJobs
-from holdfast.store.postgres.asking import AWAY, READERS_MAX, meaning, with_limit
+from holdfast.store.postgres.asking import AWAY, READERS_MAX, REFUSED, meaning, reason_of, with_limit
 from holdfast.store.postgres.ownership import TAKEN_OVER
 from holdfast.store.postgres.place import (
     Address,
@@ -38,6 +38,7 @@ from holdfast.store.postgres.place import (
     examine,
     migrated,
     schema_of,
+    unreachable,
 )
 from holdfast.store.postgres.reads import PostgresReads
 from holdfast.store.postgres.writes import CHANNEL, Writes, lost_firings
@@ -112,11 +113,11 @@ class PostgresStore(PostgresReads):
             await examine(self._db, self._address)
             async with migrated(self._db, self._address):
                 await self._join()
-            await self._open_readers()
+            await self._open_readers(READERS_MAX)  # all at once: a server that has too few is found out now
             await self._listen()
         except (*AWAY, asyncpg.PostgresError) as error:
             await self.close()
-            raise StoreUnavailable(f"{self.path} cannot be opened: {error}") from error
+            raise StoreUnavailable(f"{self.path} cannot be opened: {reason_of(error)}") from error
         except BaseException:
             await self.close()
             raise
@@ -178,14 +179,14 @@ class PostgresStore(PostgresReads):
             await self._db.close(timeout=1)
             self._db = None
 
-    async def _open_readers(self) -> None:
-        self._pool = await asyncpg.create_pool(
-            self._address.dsn,
-            min_size=1,
-            max_size=READERS_MAX,
-            reset=_keep_as_it_is,
-            **self._address.session(),
-        )
+    async def _open_readers(self, least: int = 1) -> None:
+        session = self._address.session()
+        try:
+            self._pool = await asyncpg.create_pool(
+                self._address.dsn, min_size=least, max_size=READERS_MAX, reset=_keep_as_it_is, **session
+            )
+        except (*AWAY, asyncpg.PostgresError) as error:
+            raise unreachable(self._address, error) from error
 
     async def close(self) -> None:
         if self._writer is not None:
@@ -304,6 +305,8 @@ class PostgresStore(PostgresReads):
             return (
                 None if sending.retries else StoreUnavailable(f"the database cannot be written now: {error}")
             )
+        if isinstance(error, REFUSED) and not sending.unknown_since:
+            return meaning(error, "written")
         if isinstance(error, (*AWAY, StoreUnavailable)):
             return await self._is_away(error, sending)
         try:

@@ -2,7 +2,8 @@
 
 -- name: settings
 SELECT name, setting FROM pg_settings
- WHERE name IN ('server_version_num', 'fsync', 'synchronous_commit', 'full_page_writes', 'transaction_read_only')
+ WHERE name IN ('server_version_num', 'fsync', 'synchronous_commit', 'full_page_writes', 'transaction_read_only',
+                'statement_timeout')
 
 -- name: is_standby
 SELECT pg_is_in_recovery()

@@ -1,11 +1,13 @@
 """Commands for schedules, besides their definitions: pause, resume, fire now, backfill.
 
-A command holds the same lock as automatic fires, and is durable when it returns.
+A command holds the same lock as automatic fires, and is durable when it returns. One that starts a run also holds the lock under which
+events of its schedule are decided, because it counts open runs as they do.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
@@ -44,10 +46,16 @@ class Fired(NamedTuple):
 
 class Schedules(Definitions):
     def __init__(
-        self, store: Store, clock: Clock, committer: Committer, fires: Fires, starts: Starts
+        self,
+        store: Store,
+        clock: Clock,
+        committer: Committer,
+        fires: Fires,
+        starts: Starts,
+        lock_of_events: Callable[[str, str], AbstractAsyncContextManager[None]],
     ) -> None:
         super().__init__(store, clock, committer, fires)
-        self._targets, self._starts = fires.targets, starts
+        self._targets, self._starts, self._lock_of_events = fires.targets, starts, lock_of_events
 
     async def pause(self, tenant: str, schedule_id: str) -> None:
         """Let nothing of a schedule fire. What is due already fires before; where nothing fires, it is part of the pause."""
@@ -138,7 +146,7 @@ class Schedules(Definitions):
     async def _fire(
         self, tenant: str, schedule_id: str, payload: Any, reason: Literal["manual", "redelivery"]
     ) -> Fired:
-        async with self._fires.command():
+        async with self._fires.command(), self._lock_of_events(tenant, schedule_id):
             await self._ours(tenant, schedule_id)
             (state,) = await self._store.schedule_states([(tenant, schedule_id)])
             schedule, now = known(state.schedule.body), self._clock.now()

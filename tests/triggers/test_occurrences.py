@@ -274,3 +274,19 @@ async def test_the_position_of_a_source_is_stored_with_the_event(engine: TestEng
         await engine.restart()
         own = (await engine.open())._engine
         assert await own.kinds.occurrences.position(DEFAULT_TENANT, "s") == name
+
+
+@pytest.mark.parametrize("n", range(5))
+async def test_an_event_and_a_manual_fire_at_the_same_time_stay_within_the_limit(
+    engine: TestEngine, n: int
+) -> None:
+    spec = hook(max_concurrent=1)
+    engine.fake_tool("work", forever)
+    await put(engine, spec)
+    own = (await engine.open())._engine
+    await asyncio.gather(
+        deliver(engine, spec, "e1"),
+        own.schedules.fire(DEFAULT_TENANT, "s", {"n": n}),
+        return_exceptions=True,
+    )
+    assert len(await runs(engine)) == 1

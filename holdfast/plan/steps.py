@@ -212,14 +212,28 @@ class _Builder:
                 return {name: _approval(step, step.body, routes, scope, keep)}
             case PollBody():
                 return {name: self._poll(step, step.body, routes, scope, outer, keep)}
-            case BranchBody():
-                return {name: self._choice(step, step.body, routes, scope, inside, keep)}
-            case ForeachBody():
-                return {name: self._foreach(step, step.body, routes, scope, inside, keep, within)}
-            case ParallelBody():
-                return {name: self._parallel(step, step.body, routes, scope, inside, keep, within)}
+            case BranchBody() | ForeachBody() | ParallelBody() as body:
+                return {name: self._scope(step, body, routes, scope, inside, keep, within)}
             case _:
                 assert_never(step.body)
+
+    def _scope(
+        self,
+        step: WorkflowStep,
+        body: BranchBody | ForeachBody | ParallelBody,
+        routes: Routes,
+        scope: Scope,
+        inside: StepPolicy,
+        keep: int,
+        within: int,
+    ) -> Node:
+        match body:
+            case BranchBody():
+                return self._choice(step, body, routes, scope, inside, keep)
+            case ForeachBody():
+                return self._foreach(step, body, routes, scope, inside, keep, within)
+            case ParallelBody():
+                return self._parallel(step, body, routes, scope, inside, keep, within)
 
     def _call(
         self,

@@ -20,7 +20,9 @@ from holdfast.views.open_board import open_head
 from holdfast.views.steps import Steps
 from holdfast.views.stored_board import LONG_ROWS, stored_head
 
-ROWS_READ_MAX: Final = 4_000  # from the beginning of a journal: these, or ROWS_PER_STEP for each step if that is more
+ROWS_READ_MAX: Final = (
+    4_000  # from the beginning of a journal: these, or ROWS_PER_STEP for each step if that is more
+)
 ROWS_PER_STEP: Final = 2
 ROWS_AT_THE_END: Final = 500
 ROWS_AT_A_TIME: Final = 200

@@ -31,7 +31,7 @@ def test_how_to_add_covers_every_kind_of_extension() -> None:
     assert HOW_TO_ADD is not None
     titles = re.findall(r"^\*\*(.+?)\*\*", HOW_TO_ADD[1], re.MULTILINE)
     assert titles == ["A step kind", "A field of a commit, or a table", "A store", "A trigger kind", "A route",
-                      "A screen of the page", "A service", "A CLI command", "A built-in tool", "A tool of the MCP server"]  # fmt: skip
+                      "A screen of the page", "A service", "A setting", "A limit", "A CLI command", "A built-in tool", "A tool of the MCP server"]  # fmt: skip
 
 
 def files_for(title: str) -> set[str]:

@@ -12,7 +12,7 @@ export PYTHONDONTWRITEBYTECODE :=
 # A third of the time tests wait for browsers, processes and disks: three processes keep two cores at work.
 WORKERS := -n 3
 
-.PHONY: setup test check-types check-page test-long up bench bench-instructions docs screenshots lock clean
+.PHONY: setup test check-types check-page test-long test-pythons up bench bench-instructions docs screenshots lock clean
 setup: $(STAMP) $(PAGE)
 
 $(UV):
@@ -52,6 +52,18 @@ test-long: setup
 	$(BIN)/python -m tests.sim --layer world --seeds 0:1000 --yield-reads 1
 	$(BIN)/python -m tests.crash --soak-seconds 600
 	$(BIN)/python -m tests.cluster --faults 600
+
+# The tests under each Python that is installed here, in an environment of its own.
+test-pythons: setup
+	@for version in 3.11 3.12 3.13 3.14; do \
+		python=$$($(UV) python find --no-project --no-python-downloads $$version 2>/dev/null) \
+			|| { echo "Python $$version is not installed here"; continue; }; \
+		export VIRTUAL_ENV=$(CURDIR)/.tools/python-$$version; echo "Python $$version"; \
+		$(UV) venv --quiet --allow-existing --python $$python $$VIRTUAL_ENV \
+			&& $(UV) pip sync --quiet --require-hashes requirements.txt \
+			&& $(UV) pip install --quiet --no-deps --no-build-isolation --editable . \
+			&& $$VIRTUAL_ENV/bin/python -m pytest $(WORKERS) --dist worksteal || exit 1; \
+	done
 
 up: setup
 	@$(BIN)/python -m compileall -q holdfast

@@ -54,11 +54,13 @@ test-long: setup
 	$(BIN)/python -m tests.cluster --faults 600
 
 # The tests under each Python that is installed here, in an environment of its own.
+PYTHONS ?= $(wildcard $(HOME)/.pyenv/versions/3.1[1-4]*/bin/python) \
+  $(foreach version,11 12 13 14,$(shell python3.$(version) -c 'import sys; print(sys.executable)' 2>/dev/null))
+
 test-pythons: setup
-	@for version in 3.11 3.12 3.13 3.14; do \
-		python=$$($(UV) python find --no-project --no-python-downloads $$version 2>/dev/null) \
-			|| { echo "Python $$version is not installed here"; continue; }; \
-		export VIRTUAL_ENV=$(CURDIR)/.tools/python-$$version; echo "Python $$version"; \
+	@for python in $(PYTHONS); do \
+		export VIRTUAL_ENV=$(CURDIR)/.tools/python-$$($$python -c 'import platform; print(platform.python_version())'); \
+		echo "$$python in $$VIRTUAL_ENV"; \
 		$(UV) venv --quiet --allow-existing --python $$python $$VIRTUAL_ENV \
 			&& $(UV) pip sync --quiet --require-hashes requirements.txt \
 			&& $(UV) pip install --quiet --no-deps --no-build-isolation --editable . \

@@ -82,6 +82,13 @@ def test_a_guarded_server_asks_for_a_key_and_a_revoked_one_is_said(own_server: S
     run_id = own_server.run("gate", until="waiting")
     one = watched(own_server)
     one.expected = ["status of 401", "status of 403"]
+    page = one.page
+    with page.expect_response(re.compile("/api/v1/services")):
+        one.open("/")
+    one.by("key-form").wait_for()
+    said = page.inner_text("main")
+    assert "All is well" not in said, "nothing is known yet"
+    assert "key is needed" not in said, "the form says it once"
     page = one.open(f"/ui/runs/{run_id}")
     one.by("key-input").fill("wrong")
     one.by("key-use").click()

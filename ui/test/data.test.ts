@@ -92,6 +92,7 @@ test("only addresses of the web and of this server become links", () => {
   assert.equal(safeHref("javascript:alert(1)"), null);
   assert.equal(safeHref("data:text/html,x"), null);
   assert.equal(safeHref("//evil.example"), null);
+  assert.equal(safeHref("/\\evil.example"), null);
   assert.equal(safeHref("https://a.example/b"), "https://a.example/b");
   assert.equal(safeHref("/ui/runs"), "/ui/runs");
 });

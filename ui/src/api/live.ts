@@ -37,6 +37,9 @@ export const useEvents = (listener: Listener): void => {
 
 export type Loaded<T> = { data: T | null; error: ApiError | null; isLoading: boolean; again: () => void };
 
+// The form asks for a key, and all is read again with it.
+export const isForKey = (problem: unknown): boolean => problem instanceof ApiError && problem.status === 401;
+
 // Read something now, when `key` changes, and when runs change (at most once in `everyMs`). Old data stays while new is on its way.
 export const useLoaded = <T>(
   key: string,
@@ -72,7 +75,7 @@ export const useLoaded = <T>(
           failures = 0;
         }
       } catch (problem) {
-        if (isOver || (problem as Error).name === "AbortError") return;
+        if (isOver || (problem as Error).name === "AbortError" || isForKey(problem)) return;
         error.value = problem instanceof ApiError ? problem : new ApiError(0, "page", String(problem));
         failures += 1;
         // A server that is away is asked again by itself.

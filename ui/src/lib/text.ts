@@ -5,7 +5,7 @@ export const cut = (text: string, most: number): string =>
 export const oneLine = (text: string): string => text.replace(/\s+/g, " ").trim();
 // Only addresses of the web and of this server become links.
 export const safeHref = (text: string): string | null =>
-  /^https?:\/\/[^\s]+$/i.test(text) || /^\/(?!\/)/.test(text) ? text : null;
+  /^https?:\/\/[^\s]+$/i.test(text) || /^\/(?![\/\\])/.test(text) ? text : null;
 export const saveAs = (content: Blob, name: string): void => {
   const link = document.createElement("a");
   link.href = URL.createObjectURL(content);

@@ -48,7 +48,8 @@ const facts = async (signal: AbortSignal): Promise<Facts> => {
     try {
       return await read;
     } catch (error) {
-      if ((error as Error).name === "AbortError" || (error as ApiError).status === 0) throw error;
+      if ((error as Error).name === "AbortError" || [0, 401].includes((error as ApiError).status))
+        throw error;
       if (!missing(error as ApiError)) problems.push(`${name}: ${(error as Error).message}`);
       return null;
     }
@@ -120,7 +121,7 @@ export const Overview = (): JSX.Element => {
         <Shown of={found} lines={3} testid="needs">
           {(data) => (
             <>
-              {needs.length === 0 && (
+              {needs.length === 0 && data.failures && data.waits && (
                 <p class="well s-completed" data-testid="all-well">
                   <Mark state="completed" />
                   All is well: nothing failed in the last 24 hours, and nothing waits for a person.

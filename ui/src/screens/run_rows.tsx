@@ -4,7 +4,7 @@ import type { JSX } from "preact";
 import { useCallback, useEffect, useRef } from "preact/hooks";
 import { get, keyed } from "../api/client.ts";
 import type { ApiError } from "../api/client.ts";
-import { useEvents } from "../api/live.ts";
+import { isForKey, useEvents } from "../api/live.ts";
 import type { RunEvent, RunLine } from "../api/types.ts";
 import { useKeys } from "../lib/keys.ts";
 import { serverAddress } from "../lib/prefix.ts";
@@ -65,7 +65,7 @@ export const RunRows = ({
       error.value = null;
       merge(found);
     } catch (problem) {
-      if (mine !== asked.current) return;
+      if (mine !== asked.current || isForKey(problem)) return;
       error.value = problem as ApiError;
       if ((problem as ApiError).status === 0) {
         clearTimeout(timer.current);

@@ -25,7 +25,7 @@ from holdfast.engine.decisions import (
 )
 from holdfast.engine.events import Outcome
 from holdfast.engine.gather import NO_FRAME, Gather, added_bytes, frame_bytes
-from holdfast.engine.state import Guarded, Run, Scope, Step, Undoable, beneath, guard_frame
+from holdfast.engine.state import Guarded, Run, Scope, Step, Undoable, beneath, guard_frame, guard_key
 from holdfast.plan.expr import walk
 from holdfast.plan.graph import Plan
 from holdfast.plan.resolve import members_of
@@ -191,7 +191,9 @@ class Draft(msgspec.Struct, gc=False):
 
     def set_guard(self, key: str, phase: str, error: Error | None = None, *, caught: bool = False) -> None:
         self.decisions.append(SetGuard(key, phase, error, caught))
-        self.guards = {**self.guards, key: Guarded(phase, error, caught) if phase else None}
+        if self.guards is NOTHING:
+            self.guards = {}
+        self.guards[key] = Guarded(phase, error, caught) if phase else None
 
     def guards_beneath(self, target: str) -> dict[str, Guarded]:
         """Return the guards inside a target that have something left to do, those of the whole run excepted."""
@@ -249,15 +251,25 @@ class Draft(msgspec.Struct, gc=False):
             return False
         if self.has_stopped(frame):
             return True
-        stops, finals = {**self.run.stops, **self.stopping}, self.finals()
         while frame:
             scope = scope_of(frame)[0]
-            if frame in finals:
+            if self._is_final(frame):
                 return False
-            if frame in stops or scope in stops:
+            if self._stops(frame) or self._stops(scope):
                 return True
             frame = split(scope)[0]
-        return "" in stops and "" not in finals
+        return self._stops("") and not self._is_final("")
+
+    def _stops(self, target: str) -> bool:
+        return target in self.stopping or target in self.run.stops
+
+    def _is_final(self, frame: str) -> bool:
+        """Return whether steps run in a frame that must run after any end: as `finals` says, for one of thousands of frames."""
+        if not (self.guards or self.run.guards):
+            return False
+        guarded = {of for of, _ in self.plan.block(frame).parts.values()}
+        found = [self.guard(guard_key(frame, of)) for of in guarded]
+        return any(guard is not None and guard.phase == "final" for guard in found)
 
     # ---------------------------------------------------------------------------------- seeing (plan.View)
 

@@ -9,6 +9,7 @@ Knows the order of these. Does not know what a step does, how a scope goes on, o
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
 from typing import Final
 
 import msgspec
@@ -152,10 +153,30 @@ def _handled(draft: Draft, frame: str, key: str, guard: Guard, error: Error) -> 
 def _begin_final(draft: Draft, frame: str, key: str, guard: Guard, error: Error | None) -> bool:
     if guard.final is None:
         return False
+    _drop_work(draft, {frame})
+    _enter_final(draft, key, guard, error)
+    return True
+
+
+def _enter_final(draft: Draft, key: str, guard: Guard, error: Error | None) -> None:
+    assert guard.final is not None
+    frame = guard_frame(key)
     _show_error(draft, frame, guard, error)
-    draft.work[:] = [item for item in draft.work if not is_at(frame, item[1])]  # work of what has ended
     draft.set_guard(key, "final", error)
     draft.go(frame, guard.final)
+
+
+def _drop_work(draft: Draft, ended: Collection[str]) -> None:
+    """Drop the work of frames that have ended."""
+    draft.work[:] = [item for item in draft.work if not _is_in(ended, item[1])]
+
+
+def _is_in(frames: Collection[str], path: str) -> bool:
+    """Return whether a path is one of many frames, or inside of one."""
+    while path not in frames:
+        if not path:
+            return False
+        path = split(path)[0]
     return True
 
 
@@ -262,11 +283,11 @@ def output_of_handler(draft: Draft, frame: str, guard: Guard) -> bytes:
 def stop(draft: Draft, target: str, error: Error) -> None:
     """Stop everything open beneath a target, and continue when all attempts have ended; at once if none is running. Steps that
     must run after any end go on."""
-    finals = [frame for frame in draft.finals() if is_at(target, frame)]
+    finals = {frame for frame in draft.finals() if is_at(target, frame)}
     steps = {
         path: step
         for path, step in draft.open_steps(target).items()
-        if not any(not frame or beneath(frame, path) for frame in finals)
+        if not (finals and _is_in(finals, split(path)[0]))
     }
     draft.decisions.extend(StopAttempt(path, target) for path in steps)
     if not any(step.state == "running" for step in steps.values()):
@@ -296,10 +317,13 @@ def _unwinds(draft: Draft, target: str, error: Error) -> bool:
         return False
     guards = {key: _guard_at(draft, key) for key in found}
     final = [key for key, guard in guards.items() if guard.final is not None]
-    ready = [key for key in final if not any(_is_inside(draft, other, key) for other in final)]
+    around = {outer for key in final for outer in _guards_around(draft, key) if outer != key}
+    ready = [key for key in final if key not in around]
     begin = [key for key in ready if found[key].phase != "final"]
+    if begin:
+        _drop_work(draft, {guard_frame(key) for key in begin})
     for key in reversed(begin):  # the work is a stack
-        _begin_final(draft, guard_frame(key), key, guards[key], error)
+        _enter_final(draft, key, guards[key], error)
     known = draft.run.stops.get(target)
     if final and (begin or known is None or not known.unwinds or known.error != error):
         draft.decisions.append(BeginStop(target, error, unwinds=True))
@@ -313,24 +337,19 @@ def _guard_at(draft: Draft, key: str) -> Guard:
     return draft.plan.block(guard_frame(key)).guard_of("" if key.endswith(".") else split(key)[1])
 
 
-def _is_inside(draft: Draft, inner: str, outer: str) -> bool:
-    """Return whether one guard is inside of what another one guards, or inside of the steps that handle its end."""
-    if inner == outer:
-        return False
-    if outer.endswith("."):
-        return is_at(outer[:-1], guard_frame(inner))
-    frame, name = split(outer)
-    path = inner.removesuffix(".")
-    while split(path)[0] != frame:
-        path = scope_of(split(path)[0])[0]
-        if not path:
-            return False
-    parts, tail = draft.plan.block(frame).parts, base_of(split(path)[1])
-    while tail != name:
-        if tail not in parts:
-            return False
-        tail = parts[tail][0]
-    return True
+def _guards_around(draft: Draft, inner: str) -> Iterator[str]:
+    """Yield the keys of guards that a guard is inside of, or inside of the steps that handle their end. Some of them may not be open."""
+    frame, path = guard_frame(inner), inner.removesuffix(".")
+    while frame:
+        yield guard_key(frame, "")
+        frame = split(scope_of(frame)[0])[0]
+    while path:
+        frame, tail = split(path)
+        name, parts = base_of(tail), draft.plan.block(frame).parts
+        while name:
+            yield guard_key(frame, name)
+            name = parts[name][0] if name in parts else ""
+        path = scope_of(frame)[0]
 
 
 def _stopping(draft: Draft, frame: str) -> str | None:
@@ -349,7 +368,22 @@ def _unwound(draft: Draft, key: str, target: str, error: Error | None) -> None:
         why = msgspec.structs.replace(why, also=(*why.also, error))
     if known is not None and known.left and not known.unwinds:
         return
+    if error is None and known is not None and known.unwinds and _others_unwind(draft, key, target):
+        return
     stopped(draft, target, why)
+
+
+def _others_unwind(draft: Draft, ended: str, target: str) -> bool:
+    """Return whether other final steps still run and no guard waits for those that have ended: then nothing new begins. Thousands may
+    run, so they are not all looked at."""
+    for outer in _guards_around(draft, ended):
+        guard = draft.guard(outer)
+        if outer not in (ended, undo.ROOT) and guard is not None and guard.phase != "done":
+            return False
+    return any(
+        guard.phase == "final" and key not in draft.guards and key != undo.ROOT and beneath(target, key)
+        for key, guard in draft.run.guards.items()
+    )
 
 
 def give_up(draft: Draft, target: str, error: Error) -> None:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +46,7 @@ from holdfast.workers.service import Workers
 log = logging.getLogger("holdfast")
 
 ATTEMPTS_MAX: Final = 1_000  # attempts running in one node
+RELEASED_AT_ONCE: Final = 100  # starts that are released in one turn of the loop because their run stops
 JOBS_MAX: Final = 10_000  # jobs at pull workers beyond this number take slots like other attempts
 THREADS_MAX: Final = 32  # sync tools running in one node
 # For tools that never wait, one after another, before the event loop gets its turn. In a server a request takes five
@@ -188,7 +189,7 @@ class Dispatch(Service):
             if not self.has(no, path, number):
                 self._beginning.begin_job(resident, resident.plan.node(path), path, number)  # type: ignore[arg-type]  # only calls have jobs
                 if is_stopping:
-                    asyncio.get_running_loop().call_soon(self.stop, no, path)
+                    asyncio.get_running_loop().call_soon(self.stop_all, [(no, path)])
 
     def rejoin_all(self) -> None:
         """Commits work again. A worker whose result could not be written sends it again, or is too late."""
@@ -292,13 +293,31 @@ class Dispatch(Service):
 
     # ------------------------------------------------------------------------------------------ stopping, time-outs
 
-    def stop(self, no: RunNo, path: str) -> None:
-        """Ask an attempt to stop. An async tool is cancelled, a process is killed; a sync tool can only check its
-        Context."""
-        attempt = self.attempts.get((no, path))
-        # or its successor, which it overlaps, is the one that is meant
-        if attempt is None or attempt.stopped:
-            return self._stop_queued(no, path)
+    def stop_all(self, stops: Iterable[Key]) -> None:
+        """Ask attempts to stop. Those that wait for a slot are released without having started."""
+        queued: set[Key] = set()
+        for key in stops:
+            attempt = self.attempts.get(key)
+            # or its successor, which it overlaps, is the one that is meant
+            if attempt is None or attempt.stopped:
+                queued.add(key)
+            else:
+                self._stop(attempt)
+        if queued and self.queues:
+            self.queues.take_out(queued)
+            self._release_stopped()
+
+    def _release_stopped(self) -> None:
+        """Release starts that were taken out of their queues, a part of them in each turn of the loop."""
+        stopped = self.queues.stopped
+        for _ in range(min(RELEASED_AT_ONCE, len(stopped))):
+            no, path, number = stopped.popleft()
+            self.door.deliver(no, AttemptReleased(path, number, "stopping"))
+        if stopped:
+            asyncio.get_running_loop().call_soon(self._release_stopped)
+
+    def _stop(self, attempt: Attempt) -> None:
+        """Ask one that has a slot. An async tool is cancelled, a process is killed; a sync tool can only check its Context."""
         attempt.stopped = True
         if attempt.context is not None:
             attempt.context.cancel()
@@ -307,12 +326,6 @@ class Dispatch(Service):
         # One that has not begun looks at `stopped` when it does; to cancel its task would be to lose its answer.
         if attempt.tool.runs_in != "thread" and attempt.has_begun and attempt.task is not None:
             attempt.task.cancel()
-
-    def _stop_queued(self, no: RunNo, path: str) -> None:
-        """An attempt that waits for a slot is released without having started."""
-        number = self.queues.remove(no, path)
-        if number is not None:
-            self.door.deliver(no, AttemptReleased(path, number, "stopping"))
 
     def _time_out(self, attempt: Attempt) -> None:
         self.door.deliver(attempt.no, AttemptTimedOut(attempt.path, attempt.number))

@@ -6,7 +6,7 @@ Knows which start waits for what. Does not know how an attempt begins.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from holdfast import limits
 from holdfast.runtime.door import Door
@@ -31,7 +31,9 @@ class Queues:
         self._door, self.places, self.large = door, places, large
         self.ready: deque[Start] = deque()  # starts that wait for a slot
         self.lines = {"thread": Line(threads), "process": Line(processes)}
-        self.all = (self.ready, large.waiting, *(line.waiting for line in self.lines.values()))
+        self.stopped: deque[Start] = deque()  # starts that were taken out, which the engine is to be told
+        self._waiting = (self.ready, large.waiting, *(line.waiting for line in self.lines.values()))
+        self.all = (*self._waiting, self.stopped)
 
     def __len__(self) -> int:
         return sum(map(len, self.all))
@@ -46,17 +48,16 @@ class Queues:
         lines = {name: len(line.waiting) for name, line in self.lines.items()}
         return {"place": len(self.ready), "room": len(self.large.waiting), **lines}
 
-    def limit_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
-        """The limit that a start waits for if it has not begun, and how many slots there are."""
-        found = (
+    def limits_of(self, no: RunNo) -> dict[str, tuple[str, int]]:
+        """The limit that each start of a run waits for, by path, and how many slots there are."""
+        known = (
             ("attempts_max", self.places, self.ready),
             ("arguments_bytes_max", limits.now.arguments_bytes_max, self.large.waiting),
             *((f"{name}s", line.limit, line.waiting) for name, line in self.lines.items()),
         )
-        for name, limit, waiting in found:
-            if any(start[:2] == (no, path) for start in waiting):
-                return name, limit
-        return None
+        return {
+            path: (name, limit) for name, limit, waiting in known for run, path, _ in waiting if run == no
+        }
 
     def has(self, no: RunNo, path: str) -> bool:
         return any(start[:2] == (no, path) for start in self)
@@ -73,14 +74,14 @@ class Queues:
                 return resident, path, number
         return None
 
-    def remove(self, no: RunNo, path: str) -> int | None:
-        """Take a start out of its queue. Returns the number of its attempt, or None if none waits."""
-        for queue in self.all:
-            for start in queue:
-                if start[:2] == (no, path):
-                    queue.remove(start)
-                    return start[2]
-        return None
+    def take_out(self, stopped: Collection[tuple[RunNo, str]]) -> None:
+        """Take starts out of their queues, all at once: a run may have thousands of them."""
+        for queue in self._waiting:
+            if found := [start for start in queue if start[:2] in stopped]:
+                self.stopped.extend(found)
+                left = [start for start in queue if start[:2] not in stopped]
+                queue.clear()
+                queue.extend(left)
 
     def clear(self) -> None:
         for queue in self.all:

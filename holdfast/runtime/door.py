@@ -409,6 +409,7 @@ class Door:
         handler = self.handler
         start_attempt = handler.start_attempt
         moved: dict[RunNo, ResidentRun] = {}
+        stops: list[tuple[RunNo, str]] = []
         for resident, event, decisions, reply in self._start_plainly(entries):
             try:
                 if type(event) is PlainRow:
@@ -417,7 +418,7 @@ class Door:
                     if type(decision) is StartAttempt:
                         start_attempt(resident, decision.path, decision.attempt)
                     elif type(decision) in _CARRIED_OUT:
-                        self._carry_out(resident, decision)
+                        self._carry_out(resident, decision, stops)
             except Exception as error:  # the rest of the batch is not affected
                 self.commits.quarantine(resident, error, reply)
             run = resident.run
@@ -428,6 +429,8 @@ class Door:
                 self._park(resident)
             if reply is not None:
                 answer(reply, None)
+        if stops:  # together, because finding those that have not begun is expensive
+            handler.stop_attempts(stops)
         self._split.go_on()
         # once per run and batch, because examining all timers of a run is expensive
         for resident in moved.values():
@@ -446,12 +449,12 @@ class Door:
             self.handler.start_attempts(starts)
         return rest
 
-    def _carry_out(self, resident: ResidentRun, decision: Decision) -> None:
+    def _carry_out(self, resident: ResidentRun, decision: Decision, stops: list[tuple[RunNo, str]]) -> None:
         match decision:
             case FinishRun():  # every run has one
                 self._end(resident)
             case StopAttempt(path=path):
-                self.handler.stop_attempt(resident.run.no, path)
+                stops.append((resident.run.no, path))
             case Continue():
                 self._split.put(resident)
             case OpenWait(path, "callback", task_id):

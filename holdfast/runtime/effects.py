@@ -48,7 +48,7 @@ class Effects:
         self._outbox, self._fires, self._kinds, self._artefacts = outbox, fires, kinds, artefacts
         self._keeper = keeper
         # Called for every step, so it is a plain reference without a method in between.
-        self.start_attempt, self.stop_attempt = dispatch.start, dispatch.stop
+        self.start_attempt, self.stop_attempts = dispatch.start, dispatch.stop_all
         self.start_attempts = dispatch.start_all
         self.put_jobs, self.jobs_are_put = dispatch.jobs.put, dispatch.jobs.are_put
         self.committed = alarms.arm

@@ -96,9 +96,9 @@ class Around:
         """Return a reason that concerns the whole run, and what unblocks it."""
         return None
 
-    def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
-        """Return the limit that the start of a step waits for."""
-        return None
+    def lines_of(self, no: RunNo) -> Mapping[str, tuple[str, int]]:
+        """Return the limits that starts of a run wait for, by path."""
+        return {}
 
     def lease_until(self, no: RunNo, path: str, attempt: int) -> Millis | None:
         return None
@@ -134,8 +134,8 @@ class AroundLive(Around):
             return "store_unavailable", "the database becomes writable again; the server keeps trying"
         return None
 
-    def line_of(self, no: RunNo, path: str) -> tuple[str, int] | None:
-        return self._memory.line_of(no, path)
+    def lines_of(self, no: RunNo) -> Mapping[str, tuple[str, int]]:
+        return self._memory.lines_of(no)
 
     def lease_until(self, no: RunNo, path: str, attempt: int) -> Millis | None:
         left = self._memory.lease_secs(no, path, attempt)
@@ -288,6 +288,7 @@ class _Looker:
     ) -> None:
         self._run, self._plan, self._since, self._holders = run, plan, since, holders
         self._around, self._is_driven = around, is_driven
+        self._lines = around.lines_of(run.no)
 
     def of_steps(self) -> list[Reason]:
         reasons = [(path, self._of_step(path, step)) for path, step in self._run.steps.items()]
@@ -351,7 +352,7 @@ class _Looker:
         if not self._is_driven:
             text = f"continuing the run; attempt {step.attempt} was running when its process ended"
             return self._reason(path, "lost", None, text)
-        if (line := self._around.line_of(self._run.no, path)) is not None:
+        if (line := self._lines.get(path)) is not None:
             return self._reason(path, "slot", None, _what_is_full(*line))
         service = self._service(path)
         if service is not None and step.target is None and not self._around.able(self._run.tenant, service):

@@ -18,7 +18,7 @@ class Memory:
     ) -> None:
         self._clock, self._door, self._workers = clock, door, workers
         self.residents, self.caught_up = door.residents, door.caught_up
-        self.line_of = dispatch.queues.limit_of  # the limit that a start waits for, if it has not begun
+        self.lines_of = dispatch.queues.limits_of  # the limits that starts of a run wait for
         self.ended, self.rests = waiters.ended, waiters.rests
 
     @property

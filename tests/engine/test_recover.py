@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
+import msgspec
 import pytest
 
 from holdfast.engine.codec import decode_parts, encode_parts
+from holdfast.engine.decide import decide
 from holdfast.engine.decisions import Decision, FinishRun, StartAttempt
+from holdfast.engine.events import AttemptReleased, Event, StepSucceeded
 from holdfast.engine.undo import cancel_grace_ms
 from holdfast.errors import InvalidSpec
 from holdfast.values import Error, encode
@@ -561,3 +565,62 @@ def test_subflow_runs_its_final_chain_before_the_outer_graph_goes_on() -> None:
 def test_final_chain_must_have_nodes_of_its_own() -> None:
     with pytest.raises(InvalidSpec, match="finally leads to"):
         Case(GRAPH.replace("finally: f", "finally: b"))
+
+
+# --------------------------------------------------------------------------------------------- thousands at once
+
+MANY_FINALS = """
+name: n
+steps:
+  - id: loop
+    kind: foreach
+    items: $.inputs.xs
+    concurrency: 100
+    steps: [{id: s, tool: t, finally: [{id: f, tool: t}]}]
+"""
+
+
+def unwinding(count: int) -> Case:
+    """A cancelled run in which the last of so many attempts is about to end."""
+    case = Case(MANY_FINALS, {"xs": list(range(count))})
+    case.start()
+    case.go_on()
+    case.cancel()
+    for index in range(count - 1):
+        case.release(f"loop[{index}].s", "stopping")
+    return case
+
+
+def calls_in(case: Case, event: Event) -> int:
+    """How many calls it takes to decide about an event: this does not depend on the machine."""
+    calls = 0
+
+    def count(frame: object, kind: str, arg: object) -> None:
+        nonlocal calls
+        calls += kind in ("call", "c_call")
+
+    sys.setprofile(count)
+    try:
+        decide(case.plan, case.run, event, case.now)
+    finally:
+        sys.setprofile(None)
+    return calls
+
+
+def test_the_work_to_begin_final_steps_grows_with_their_number_and_not_faster() -> None:
+    few, many = [
+        calls_in(unwinding(count), AttemptReleased(f"loop[{count - 1}].s", 1, "stopping"))
+        for count in (20, 80)
+    ]
+    assert many < 5 * few
+
+
+def test_the_end_of_one_of_many_final_steps_costs_as_much_as_that_of_one_of_few() -> None:
+    costs = []
+    for count in (20, 80):
+        case = unwinding(count)
+        case.release(f"loop[{count - 1}].s", "stopping")
+        case.go_on()
+        costs.append(calls_in(case, StepSucceeded("loop[0].f", 1, msgspec.Raw(b"1"))))
+    few, many = costs
+    assert many < 2 * few

@@ -12,14 +12,15 @@ from typing import Any, TypeVar
 import pytest
 
 from holdfast import tool
-from holdfast.engine.events import Continued
+from holdfast.engine.events import AttemptReleased, Continued
 from holdfast.errors import RunSetAside
+from holdfast.execution.dispatcher import ATTEMPTS_MAX, RELEASED_AT_ONCE
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.later import TURNS_BETWEEN
 from holdfast.runtime.load import load_run
 from holdfast.runtime.starts import _checked
 from holdfast.spec.inputs import Inputs
-from holdfast.values import sha256
+from holdfast.values import DEFAULT_TENANT, sha256
 from tests.runtime.bench import opened
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -248,3 +249,51 @@ async def test_two_callers_that_ask_for_the_same_run_in_one_turn_both_get_it(tmp
         (run,) = await evicted(engine, 1)
         found = await asyncio.gather(engine.runs.find(run.id), engine.runs.find(run.id))
         assert [resident.run.status for resident in found] == ["waiting", "waiting"]
+
+
+@by_hand
+async def test_starts_of_a_cancelled_run_that_wait_for_a_slot_are_released_in_several_turns(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each is an event. All of them in one turn, and nobody is answered meanwhile."""
+    turns, released = 0, Counter[int]()
+
+    @tool
+    async def work(x: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async with opened(tmp_path, [work], clock()) as engine:
+        deliver = engine.door.deliver
+
+        def seen(no: Any, event: Any, *more: Any) -> Any:
+            released[turns] += isinstance(event, AttemptReleased) and event.path in waiting
+            return deliver(no, event, *more)
+
+        run = await engine.begin(WIDE, {"xs": list(range(ATTEMPTS_MAX + 250))})
+        await settled()
+        waiting = {start[1] for start in engine.dispatch.queues}
+        assert len(waiting) == 250
+
+        monkeypatch.setattr(engine.door, "deliver", seen)
+        cancelling = asyncio.ensure_future(engine.commands.cancel(DEFAULT_TENANT, run.id))
+        while released.total() < 250:
+            await asyncio.sleep(0)
+            turns += 1
+        await cancelling
+    assert max(released.values()) <= RELEASED_AT_ONCE
+
+
+@by_hand
+async def test_limits_that_starts_wait_for_are_looked_up_together(tmp_path: Path) -> None:
+    @tool
+    async def work(x: Any) -> Any:
+        await asyncio.Event().wait()
+
+    async with opened(tmp_path, [work], clock()) as engine:
+        await engine.begin(WIDE, {"xs": list(range(ATTEMPTS_MAX + 2))})
+        await settled()
+        (resident,) = engine.door.residents.values()
+        found = engine.dispatch.queues.limits_of(resident.run.no)
+        assert {path: limit for path, (limit, _) in found.items()} == {
+            f"loop[{index}].s": "attempts_max" for index in (ATTEMPTS_MAX, ATTEMPTS_MAX + 1)
+        }

@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from holdfast.engine.decisions import OpenScope
+import holdfast.engine.step as step_module
+from holdfast.engine.decide import decide
+from holdfast.engine.decisions import Decision, OpenScope
 from holdfast.engine.draft import DECISIONS_MAX
+from holdfast.engine.state import Run
+from holdfast.plan.graph import Plan
+from holdfast.values import Millis
 from tests.engine.driver import Case, finish, starts, stops, was_cut
 
 
@@ -51,6 +56,22 @@ def test_an_array_gives_its_members_and_anything_else_one_item(xs: Any, items: l
         seen.append(case.args(f"loop[{index}].s")["x"])
         case.succeed(f"loop[{index}].s")
     assert seen == items
+    assert case.open == ["after"]
+
+
+def test_the_end_of_an_iteration_beside_others_needs_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = loop([1, 2, 3], "concurrency: 3", checks=False)
+    case.start()
+    decided: list[Any] = []
+
+    def noted(plan: Plan, run: Run, event: Any, at: Millis) -> list[Decision]:
+        decided.append(event)
+        return decide(plan, run, event, at)
+
+    monkeypatch.setattr(step_module, "decide", noted)
+    for index in (1, 0, 2):
+        case.succeed(f"loop[{index}].s")
+    assert [event.path for event in decided] == ["loop[2].s"]
     assert case.open == ["after"]
 
 

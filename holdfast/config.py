@@ -96,7 +96,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     rate_per_address: int = RATE_PER_ADDRESS
     rate_per_webhook: int = RATE_PER_WEBHOOK  # from one address to one path
     otel: str | None = None
-    retention_days: int | None = RETENTION_DAYS  # None: for ever
+    retention_days: int | None = RETENTION_DAYS  # None: no limit
     attempts_max: int | None = None  # None, here and below: the engine's default
     threads: int | None = None
     processes: int | None = None

@@ -1,4 +1,4 @@
-"""An HTTP listener that reports when it is up, stops as soon as it is told to, and leaves signal handling to its caller.
+"""An HTTP listener that reports when it is up, stops as soon as it is asked to, and leaves signal handling to its caller.
 
 Open to the server and to workers alike. Knows sockets and uvicorn, not what is served.
 """
@@ -28,7 +28,7 @@ class Listener(uvicorn.Server):
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
-        """Accept no more connections, and end once the open requests have ended or their time is over."""
+        """Accept no more connections, and end once the open requests have ended or their time has passed."""
         self.should_exit = True
         self._stopping.set()
 

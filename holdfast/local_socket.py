@@ -17,7 +17,7 @@ from typing import Final
 log = logging.getLogger("holdfast")
 
 SCHEME: Final = "unix:"
-MODE: Final = 0o600  # whoever may open the database may do all that the API offers
+MODE: Final = 0o600  # a user who may open the database may do all that the API offers
 PATH_BYTES_MAX: Final = 107 if sys.platform == "linux" else 103  # the kernel's limit (sun_path)
 BACKLOG: Final = 128
 

@@ -114,7 +114,7 @@ def _close(runner: asyncio.Runner) -> None:
 
 
 async def _alone(work: Coroutine[Any, Any, int]) -> int:
-    """Do not wait for a tool that does not stop: otherwise the loop would wait for its task for ever."""
+    """Do not wait for a tool that does not stop: otherwise the loop would never stop waiting for its task."""
     code = await work
     left = asyncio.all_tasks() - {asyncio.current_task()}
     for task in left:

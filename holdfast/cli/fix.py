@@ -72,7 +72,7 @@ def _show(file: Path, before: str, after: Edited) -> None:
     for line in lines:
         say(harmless(line))
     if after.is_rewritten:
-        say("the file is written anew: its comments and layout cannot be kept")
+        say("the whole file is rewritten: its comments and layout cannot be kept")
 
 
 def _agrees() -> bool:

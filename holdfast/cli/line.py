@@ -17,7 +17,7 @@ AGAIN_SECS: Final = 0.2
 
 
 def waits_in_line(given: str | None, attempt: Callable[[], int]) -> int:
-    """The result of `attempt`, which is repeated while another process has the file; raises DatabaseInUse when the wait is over."""
+    """The result of `attempt`, which is repeated while another process has the file; raises DatabaseInUse when the time to wait has passed."""
     secs = _seconds(given)
     until = time.monotonic() + secs
     is_said = False

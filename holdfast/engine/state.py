@@ -334,7 +334,7 @@ def is_open(run: Run, path: str, attempt: int) -> bool:
 
 
 def lacking_since(step: Step, event: AttemptReleased, at: Millis) -> Millis:
-    """Return since when a step lacks a worker that could make its call. It counts anew after a worker has had the call."""
+    """Return since when a step lacks a worker that could make its call. The time starts again after a worker has had the call."""
     return step.lacks_since if step.lacks_since and not event.lost else at
 
 

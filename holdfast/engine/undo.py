@@ -86,7 +86,7 @@ def hurry(draft: Draft) -> None:
 
 
 def cut_short(draft: Draft) -> None:
-    """The time of the final steps is over: what still runs is asked to stop, and the run ends."""
+    """The final steps have used up their time: what still runs is asked to stop, and the run ends."""
     draft.decisions.extend(StopAttempt(path, "") for path in draft.open_steps(""))
     end = draft.run.end
     assert end is not None

@@ -224,7 +224,7 @@ class McpServer:
             return shown(refused(error), self._desk.settings.max_tokens)
 
     async def _approve_response(self, context: Context, params: ApproveResponse) -> None:
-        """An answer to an approval by a client of the older era. A notification gets no answer, so a refusal is not told."""
+        """An answer to an approval by a client of the older era. A notification gets no answer, so a refusal is not reported."""
         talk = Talk(context)
         if not talk.may("approve"):
             return

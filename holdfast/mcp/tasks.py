@@ -63,7 +63,7 @@ class Tasks:
         return {}
 
     async def cancel(self, context: Context, params: TaskParams) -> dict[str, Any]:
-        """Cancel the run. One that is over stays as it is, and that is no error."""
+        """Cancel the run. A finished run stays as it is, and that is no error."""
         talk = self._opened(context, params, "run")
         view = await self._view(talk, params.task_id)
         if view.status not in TERMINAL:

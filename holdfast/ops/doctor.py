@@ -150,7 +150,7 @@ def _artefacts(store: StoreFile, artefacts: Artefacts) -> list[Finding]:
                 )
             ]
         if found is None and artefacts.is_remote and not size:
-            continue  # a run was told of it, and that it is there was never known
+            continue  # a run was given its name, and whether the file exists was never known
         seen += 1
         if found is None:
             missing.append(f"the artefact {sha256[:12]}… is not there")

@@ -24,7 +24,9 @@ HAS_FROZEN: Final = threading.Event()
 def tune() -> None:
     """Exclude the objects that are loaded now from collections, and collect less often. Thresholds set by the user
     are kept."""
-    if not HAS_FROZEN.is_set():  # a second engine would keep the garbage of the first for ever
+    if (
+        not HAS_FROZEN.is_set()
+    ):  # a second engine would keep the garbage of the first one until the process ends
         HAS_FROZEN.set()
         gc.freeze()
     if _is_of_python(gc.get_threshold()):

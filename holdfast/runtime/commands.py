@@ -75,7 +75,7 @@ class Commands:
         self._starts, self._runs, self._approvals, self._callbacks = starts, runs, approvals, callbacks
         self._seen: SeenRuns | None = None  # the runs that the caller may act on; None: all
         self.drives = True  # False: runs that callers start are only stored, and executed by the next server
-        self._publishing = asyncio.Lock()  # a release number belongs to one content for ever
+        self._publishing = asyncio.Lock()  # a release number always belongs to the same content
         self._at_work: set[asyncio.Task[Any]] = set()
         # Called with a tenant when one of its names means another definition from now on.
         self.when_published: list[Callable[[str], None]] = []

@@ -43,9 +43,7 @@ class Committer:
         self.node: Node | None = None
         self.is_stalled = self.is_over = False
         self.is_shut = False  # stalled or over: nothing is taken
-        self._delay = (
-            PROBE_SECONDS  # before the next probe; starts anew when a commit other than a probe succeeds
-        )
+        self._delay = PROBE_SECONDS  # before the next probe; reset when a commit other than a probe succeeds
         self._owed = 0  # bytes of the commit that failed: a probe must be able to write as much
         self._probing: asyncio.TimerHandle | None = None
         self._is_closed = False

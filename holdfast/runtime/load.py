@@ -51,9 +51,9 @@ async def load_run(store: Store, stored: Stored, give_way: GiveWay | None = None
 
 
 async def load_run_in_turns(store: Store, stored: Stored) -> Run:
-    """The same for a look: other work gets its turn between two pieces.
+    """The same for a reader: other work gets its turn between two pieces.
 
-    A run that processes died of is not folded to be looked at: that may be what they died of.
+    A run that has crashed processes is not folded for readers: folding may be what crashed them.
     """
     if (aside := await set_aside_of(store, stored.row.no)) is not None:
         raise RunSetAside(f"the run was set aside: {aside.reason}; {aside.retry}")

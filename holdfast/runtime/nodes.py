@@ -85,7 +85,7 @@ class Nodes(Service):
             except NodeIsOver as error:
                 return self._committer.end(error)
             except Unavailable as error:
-                log.warning("other nodes cannot be looked at now: %s", error)
+                log.warning("the state of other nodes cannot be read now: %s", error)
 
     async def _look_once(self) -> None:
         found = await self._store.look(self._clock.now())

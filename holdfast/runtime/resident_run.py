@@ -55,7 +55,7 @@ class ResidentRun:
         self.lacks = False  # a step was given back because its tool, or a worker for it, is not there
         # the row says that this process owns the run and that it is running, so it needs no update
         self.is_settled = False
-        # what led to its only open call, if its last row was a plain one; nothing needs to be looked at again then
+        # what led to its only open call, if its last row was a plain one; then nothing has to be checked again
         self.open_call: Way | None = None
         self.is_elsewhere = False  # a copy to read: another node drives the run, and events for it are mail
         self.journal_bytes = 0

@@ -95,7 +95,7 @@ class Wakes(Service):
         return not self._is_closed and (waits or self._door.is_stalled)
 
     def _fill_watched(self) -> None:
-        """The head start of the other runs is over: load those that may have crashed a process."""
+        """The other runs have had their head start: load those that may have crashed a process."""
         self._ownership.let_go()
         self.fill()
 

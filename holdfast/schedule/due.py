@@ -166,7 +166,7 @@ class Decision:
         return self._regular(tick)
 
     def _skip(self, tick: Tick, reason: Reason, until: int) -> bool:
-        """Skip an occurrence, and with it those up to an instant, as far as they need not be looked at one by one."""
+        """Skip an occurrence, and with it those up to an instant, as far as they need not be examined one by one."""
         more = self.grid.stretch(tick.at, until)
         self.skipping = self._row(self.skipping, tick, reason, more)
         self.at = max(tick.at, more.until)
@@ -273,7 +273,7 @@ class Decision:
 
     def _held_until(self, tick: Tick) -> int | None:
         """How long a late occurrence waits for the run before it, if that began late too, after the occurrence was due: until the
-        next one may be due. Had the engine been in time, that run might have ended. None if it is over."""
+        next one may be due. Had the engine been in time, that run might have ended. None if it has ended."""
         if self.newest is None or self.newest <= tick.at + jitter_ms(self.schedule, tick.at):
             return None
         following = self.grid.after(self.newest - self.schedule.jitter_ms)

@@ -14,7 +14,7 @@ from holdfast.schedule.timing import Timing, grid_of
 from holdfast.schedule.zones import Zone, zone
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_SEARCHED_MAX: Final = 10_000  # ticks that are looked at, fewer if each costs more
+_SEARCHED_MAX: Final = 10_000  # ticks that are examined, fewer if each costs more
 
 
 class Upcoming(msgspec.Struct, frozen=True):

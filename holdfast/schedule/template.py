@@ -6,7 +6,7 @@
 A text that is one placeholder becomes the value, of whatever type. Within a longer text a value is written out: texts as they
 are, anything else as compact JSON, null as `null`. A placeholder that leads nowhere stays as it is, and is reported. These
 differ from the templates of workflows (spec/expr.py) on purpose: a payload is another system's, and what it lacks is not a
-mistake of the author. What was filled in is never looked at again.
+mistake of the author. Text that was filled in is never parsed.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """A patch applied to the text of a definition: comments, order and layout stay where the patch does not touch them.
 
-    text + patch ──► the same text with other keys and values     or, where that fails, the data written anew
+    text + patch ──► the same text with other keys and values     or, where that fails, the data written as a new text
 
 Knows YAML's layout. Must not know what any key means. The edited text is read again: it must say what the patched data say.
 """

@@ -114,7 +114,7 @@ def _check_kinds(kind: str, fields: Fields) -> None:
 def _check_events(spec: ScheduleSpec, fields: Fields) -> None:
     """Check triggers whose events come from elsewhere, without a sender that could send them again."""
     if isinstance(spec.trigger, RunTrigger) and spec.trigger.workflow == spec.workflow:
-        message = f"each run of {quoted(spec.workflow)} would start the next one, for ever"
+        message = f"each run of {quoted(spec.workflow)} would start the next one, without end"
         fields.wrong("endless_loop", "workflow", message, "start another workflow")
     if spec.trigger.kind in ("run", "file", "source") and spec.overlap == "skip" and spec.max_concurrent:
         message = f"{fields.who}events that come while a run is open are skipped"

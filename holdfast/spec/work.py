@@ -43,7 +43,7 @@ class Work:
         return int(getattr(limits.now, self.limit)) - self.left
 
     def spend_on_reading(self, text: bytes) -> None:
-        """Spend what it costs to decode a JSON text. Commas inside strings cost nothing, but are only told apart where it matters."""
+        """Spend what it costs to decode a JSON text. Commas inside strings cost nothing, but they are only recognised where it matters."""
         by_size = len(text) // READ_OF_A_UNIT
         units = by_size + text.count(b",") // MEMBERS_READ_OF_A_UNIT
         if units > self.left >= by_size:

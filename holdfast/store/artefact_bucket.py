@@ -54,7 +54,7 @@ THREADS: Final = 16  # of this process that wait for the bucket; those of other 
 REASON_CHARS: Final = 300
 OURS: Final = ("endpoint", "region")  # parts of an address
 CONNECT: Final = timedelta(seconds=5)
-# An upload is tried for a minute, because its tool has done its work. Whoever reads is told sooner.
+# An upload is tried for a minute, because its tool has done its work. A reader gets the error sooner.
 PATIENT: Final[RetryConfig] = {"max_retries": 10, "retry_timeout": timedelta(seconds=60)}
 PROMPT: Final[RetryConfig] = {"max_retries": 3, "retry_timeout": timedelta(seconds=10)}
 # What no retry mends, by the code in the answer of the bucket.
@@ -227,7 +227,7 @@ class ArtefactBucket(Artefacts):
         return sorted(name.removeprefix(self.bucket.prefix).strip("/") for name in found)
 
     def sweep(self, shelf: str, named: Collection[str], now: Millis) -> int:
-        """Also deletes an older object of a file, once a newer one has been there for a day: nobody reads it any more."""
+        """Also deletes an older object of a file, once a newer one has been there for a day: no reader needs it any more."""
         before, newer, old = now / 1000 - GRACE_SECONDS, set(), []
         objects = self._all(f"{self.bucket.prefix}/{shelf}".strip("/"), self._prompt)
         for one in sorted(objects, key=lambda one: one["last_modified"], reverse=True):

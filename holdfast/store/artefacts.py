@@ -172,7 +172,7 @@ class Artefacts(ABC):
 
     @abstractmethod
     def is_worth_noting(self, sha256: str) -> bool:
-        """Whether a run that was told of a file should keep it from being deleted. Asked on the event loop, so it must not wait."""
+        """Whether a run that was given the name of a file should keep it from being deleted. Asked on the event loop, so it must not wait."""
 
     # ------------------------------------------------------------------------------------------------ tidying
 

@@ -2,7 +2,7 @@
 
     offered ──claim──► leased by a token, until a time of the database's clock ──report──► the owner of the run reads the result
        ▲                    │ renew                │
-       └──── take back ◄────┴── the lease is over  └── end: the owner waits no longer
+       └──── take back ◄────┴── the lease expired  └── end: the owner waits no longer
 
 The row of a job decides every race: a result is accepted only while its token is in the row, and a job with an accepted result
 is neither taken back nor ended. A database that one process locks has no need of this: its jobs are in the memory of that process.
@@ -58,13 +58,13 @@ class SharedJobs(Protocol):
         """The result that was accepted."""
 
     async def stopped_jobs(self, tenant: str, worker: str) -> list[tuple[RunId, str, int]]:
-        """Jobs that a worker must stop and was not told of before."""
+        """Jobs that a worker must stop, and that it was not yet asked to stop."""
 
     async def stop_job(self, key: JobKey) -> str | None:
-        """Have the worker told to stop; no other fetches the job. The token of its lease, or '', or None if there is no such job."""
+        """Ask the worker to stop, with its next request; no other worker fetches the job. The token of its lease, or '', or None if there is no such job."""
 
     async def take_back_job(self, key: JobKey, token: str) -> bool:
-        """Offer a job again whose lease is over. False if it was renewed, or a result was accepted."""
+        """Offer a job again whose lease has expired. False if it was renewed, or a result was accepted."""
 
     async def end_job(self, key: JobKey, token: str) -> bool:
         """Accept nothing more for this token, or for a job that is not leased (''). False if it was fetched, or a result was accepted."""

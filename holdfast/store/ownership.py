@@ -58,7 +58,7 @@ class Look(NamedTuple):
 
 
 class NodeRow(NamedTuple):
-    """An incarnation of a node. One that is over is shown until its runs are taken over."""
+    """An incarnation of a node. One that has ended is shown until its runs have been adopted."""
 
     name: str
     epoch: int
@@ -106,10 +106,10 @@ class Ownership(Protocol):
         """Call this when another node has posted mail, as a hint: it may come late or never."""
 
     def on_change(self, what: Kept, call: Callable[[], None]) -> None:
-        """Call this when a look finds that a node, this one or another, has changed things that are kept in memory."""
+        """Call this when a poll finds that a node, this one or another, has changed things that are kept in memory."""
 
     async def look(self, now: Millis) -> Look:
-        """Prolong the lease of this node if a third of it is over, and look for what other nodes have left. Raise NodeIsOver if
+        """Prolong the lease of this node if a third of it has passed, and look for what other nodes have left. Raise NodeIsOver if
         the lease has expired and another node has noticed."""
 
     async def declare(self) -> None:

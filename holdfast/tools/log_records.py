@@ -1,7 +1,7 @@
 """Log records of the user's code, as they are made: one factory of records for the whole process, with any number of listeners.
 
 A factory sees every record and changes no handler of the user. Listeners come and go in any order, so they must not wrap each
-other: an engine that was dropped without being closed would stay in such a chain for ever, and every further one would lengthen it.
+other: an engine that was dropped without being closed would stay in such a chain, and every further engine would lengthen it.
 """
 
 from __future__ import annotations

@@ -121,7 +121,7 @@ class Occurrences(ABC):
         self._tally, self._redacted = tally, redacted
         self._locks: WeakValueDictionary[tuple[str, ...], asyncio.Lock] = WeakValueDictionary()
         self.skips = Skips(committer)
-        # Called before an event may begin to wait: what starts those that wait (waiting.py) is told.
+        # Called before an event may begin to wait: waiting.py, which starts those that wait, notes its schedule.
         self.on_buffered: Callable[[str, str], None] = lambda tenant, schedule_id: None
 
     @abstractmethod
@@ -363,7 +363,7 @@ def limit_of(spec: ScheduleSpec) -> int:
 
 
 def _was_accepted(row: LedgerRow) -> bool:
-    """Whether its sender was told so, whatever has become of the event since."""
+    """Whether its sender was told that it is accepted, whatever has become of the event since."""
     return row.outcome in ("fired", "buffered") or row.reply is not None
 
 

@@ -26,7 +26,7 @@ def cursor_of(state: ScheduleState) -> Cursor:
     except msgspec.MsgspecError as error:
         name = state.schedule.id
         message = f"schedule {name!a}: how far it has come is damaged: {error}"
-        raise InvalidSpec([Problem("unreadable", message, hint="put it anew, or delete it")]) from error
+        raise InvalidSpec([Problem("unreadable", message, hint="replace or delete it")]) from error
 
 
 def key_of(cursor: CursorRow) -> Key:

@@ -1,4 +1,4 @@
-"""The boards of the runs that were looked at last, by run and row. An open run is read on from the row where its board ends."""
+"""The boards of the runs that were read last, by run and row. An open run is read on from the row where its board ends."""
 
 from __future__ import annotations
 

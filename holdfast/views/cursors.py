@@ -49,5 +49,5 @@ def text_of_cursor(cursor: str) -> str:
 
 def _no_cursor(cursor: str) -> InvalidInputs:
     return InvalidInputs(
-        f"{cursor!a:.50} is not a cursor of this list; use the one that the previous page returned, or omit it to start anew"
+        f"{cursor!a:.50} is not a cursor of this list; use the one that the previous page returned, or omit it to start from the beginning"
     )

@@ -1,6 +1,6 @@
 """Stored definitions as readers see them: the text as written, the plan with its lines, and the kind of each step.
 
-Knows versions and notations, and no runs. Plans are made anew for each request; only the kinds of steps are cached, because every
+Knows versions and notations, and no runs. Plans are compiled for each request; only the kinds of steps are cached, because every
 page of steps needs them.
 """
 

@@ -59,7 +59,7 @@ async def _gathered(store: Store, plan: Plan, run: Run) -> bytes:
 
 
 async def apart_if_long(run: Run, work: Callable[P, T], *args: P.args, **named: P.kwargs) -> T:
-    """Do work whose duration grows with the frames of a run that is only looked at: for many of them in a thread, so that the
+    """Do work whose duration grows with the frames of a run that is only read: for many of them in a thread, so that the
     event loop gets its turns."""
     if len(run.frames) > FRAMES_AT_ONCE:
         return await in_thread(work, *args, **named)

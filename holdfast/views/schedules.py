@@ -45,7 +45,7 @@ __all__ = [
 
 STALLED: Final = "stalled"
 UNREADABLE: Final = (
-    "its stored definition or position cannot be read, so it does not fire; put it anew, or delete it"
+    "its stored definition or position cannot be read, so it does not fire; replace or delete it"
 )
 VIEWS_OF_A_TURN: Final = 50  # definitions that are parsed in one turn of the loop: about 6 ms
 

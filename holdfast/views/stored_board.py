@@ -1,4 +1,4 @@
-"""The board of a long run that has finished, stored beside its journal so that a look at it folds nothing.
+"""The board of a long run that has finished, stored beside its journal so that reading it folds nothing.
 
     head        the last row, the steps of the definition that have completed
     columns     path and status of every step, which is all that choosing a page takes

@@ -1,4 +1,4 @@
-"""Everything that waits for somebody or something outside, of all runs of a tenant: least time left first."""
+"""Everything that waits for a person or another system, in all runs of a tenant: least time left first."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 A poll that finds no result changes nothing. The last poll of a wait decides whether the wait expires. Servers that answer slowly share
 a few places, so that they do not keep other polls from being made. If a wait for a task ends in another way, as by a cancel of the run,
-the server is told, a few times if it cannot be reached; it is a courtesy, and no promise outlives the process.
+the server is asked to stop, a few times if it cannot be reached; it is a courtesy, and no promise outlives the process.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ class Polling(Service):
                 self._note_queued(key, began - asked)
 
     def _committed(self, batch: Batch, entries: object, seconds: float) -> None:
-        """Waits that were closed without a result: if one was for a task, its server is told to stop."""
+        """Waits that were closed without a result: if one was for a task, its server is asked to stop."""
         for one in batch.closed_waits:
             if one.kind == "callback" and one.outcome not in ANSWERED:
                 _ = self._tasks.begin(self._let_go, one)

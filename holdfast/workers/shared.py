@@ -207,7 +207,7 @@ class Shared:
         self._ask(assignment, self._rows.end_job(assignment.key, assignment.row.token), then)
 
     def stop(self, assignment: Assignment, then: Callable[[str], None]) -> None:
-        """Have the worker of a job told to stop. `then` is called with the token of its lease, or ''."""
+        """Ask the worker of a job to stop, with its next request. `then` is called with the token of its lease, or ''."""
 
         async def asked() -> bool:
             token = await self._rows.stop_job(assignment.key)

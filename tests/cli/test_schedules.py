@@ -164,7 +164,7 @@ def test_a_damaged_schedule_is_listed_and_shown_with_what_to_do(cli: Cli) -> Non
     with closing(sqlite3.connect(cli.folder / "holdfast.db")) as damaged, damaged:
         damaged.execute("UPDATE schedule SET body = '{' WHERE id = 'nightly'")
     assert "unreadable" in cli.run("schedules", "list").stdout
-    assert "put it anew, or delete it" in cli.run("schedules", "show", "nightly").stdout
+    assert "replace or delete it" in cli.run("schedules", "show", "nightly").stdout
 
 
 async def failure(desk: Desk) -> None:

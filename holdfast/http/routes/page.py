@@ -85,7 +85,7 @@ def _shell(path: str) -> Callable[[Ask], Awaitable[Response]]:
 
 
 async def asset(ask: Ask) -> Response:
-    """The address of a file contains the hash of its content, so a browser keeps it for ever."""
+    """The address of a file contains the hash of its content, so a browser may cache it without limit."""
     file = built().get(f"assets/{ask.path['hash']}/{ask.path['name']}")
     if file is None:
         raise NotFound("the page has no such file; it was built again, so load the page again")

@@ -18,7 +18,7 @@ from holdfast.store.promotion import Heirloom, Progress
 
 PORTION_ROWS: Final = 5_000
 PORTION_BYTES: Final = 8 * 1024 * 1024
-# Left to their defaults: the order of commits is given out anew, and no node has claimed anything yet.
+# Left to their defaults: commits get new positions, and no node has claimed anything yet.
 NOT_FILLED: Final = frozenset({"xid", "claimant", "lease_until", "stop", "is_told", "report"})
 
 

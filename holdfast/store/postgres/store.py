@@ -8,7 +8,7 @@ of its commits have landed (`node.committed`). If this one is not among them, it
 only one of the two land, even if the first is still at work. `done` is called once the outcome is known.
 
 While the server stays away, callers are not kept waiting: after some seconds the commit counts as failed. Its outcome is then
-settled before any other commit: it has landed, or the next one takes its number and it never can. Nothing is decided anew in
+settled before any other commit: it has landed, or the next one takes its number and it never can. Nothing is decided again in
 between, because runs are loaded again only after that next commit.
 """
 
@@ -46,7 +46,7 @@ from holdfast.values import RunNo
 from holdfast.version import VERSION
 
 COMMIT_SECONDS: Final = 15.0  # a commit that takes longer has lost its connection
-UNKNOWN_SECONDS: Final = 5.0  # after this the callers of a commit of unknown outcome are told so
+UNKNOWN_SECONDS: Final = 5.0  # after this the callers of a commit of unknown outcome learn that it is unknown
 CLOSE_SECONDS: Final = 2.0
 AGAIN_SECONDS: Final = 0.05
 AGAIN_SECONDS_MAX: Final = 2.0
@@ -107,7 +107,7 @@ class PostgresStore(PostgresReads):
     # --------------------------------------------------------------------------------------- open and close
 
     async def open(self) -> None:
-        """Bring the database up to date and join its nodes. An elder node of the same name is over."""
+        """Bring the database up to date and join its nodes. An older node of the same name ends."""
         try:
             self._db = await connect(self._address)
             await examine(self._db, self._address)
@@ -372,7 +372,7 @@ class PostgresStore(PostgresReads):
             new.series = known
 
     async def _meaning(self, error: BaseException, batch: Batch, number: int) -> BaseException:
-        """What a failure means to the committer: this node is over, or fenced off, or a bug in Holdfast."""
+        """What a failure means to the committer: this node has been replaced, or fenced off, or a bug in Holdfast."""
         db, sql = self._db, self._sql
         if isinstance(error, asyncpg.DivisionByZeroError):
             state = await db.fetchrow(sql["is_alive"], self.epoch)

@@ -75,7 +75,7 @@ class Asking:
             return StoreUnavailable(f"{self.path} cannot be {what} now: {error}")
         return error
 
-    # ------------------------------------------------------------------------------------------------- a look
+    # ------------------------------------------------------------------------------------------------- queries
 
     def _ask(self, name: str, args: Any = ()) -> apsw.Cursor:
         """Return the rows, which must be read before the next query: all queries share one cursor, because a new one costs as much as

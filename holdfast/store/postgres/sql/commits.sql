@@ -20,7 +20,7 @@ SELECT * FROM unnest($1::bigint[], $2::text[], $3::text[], $4::text[], $5::text[
 RETURNING series, status, created_at, finished_at
 
 -- name: change_run
--- A run that is released with letters unread is due at once, and its letters are counted anew. The counter is in the row,
+-- A run that is released with unread mail is due at once, and its mail is counted again. The counter is in the row,
 -- because a letter may be posted at the same moment: the lock of the row makes one of the two see the other.
 UPDATE run r
    SET status = b.status, owner = b.owner, owner_epoch = b.owner_epoch, epoch = b.epoch, needs = b.needs,
@@ -168,7 +168,7 @@ SELECT run, had + nth, path, attempt, at, level, CASE WHEN had + nth = most THEN
 INSERT INTO trace (run, parent) SELECT * FROM unnest($1::bigint[], $2::text[]) ON CONFLICT DO NOTHING
 
 -- name: forget_key
--- Never a held one, nor one that was taken and answered anew since it was looked at.
+-- Never a held one, nor one that was taken and answered again since it was read.
 DELETE FROM key k USING unnest($1::text[], $2::text[], $3::text[], $4::bigint[]) AS b(tenant, scope, key, created_at)
  WHERE k.tenant = b.tenant AND k.scope = b.scope AND k.key = b.key AND k.created_at = b.created_at AND k.output IS NOT NULL
 

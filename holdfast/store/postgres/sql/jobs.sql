@@ -46,7 +46,7 @@ WITH stopped AS (UPDATE assignment SET stop = true WHERE run = $1 AND path = $2 
 SELECT token, pg_notify('holdfast_mail', 'offers') FROM stopped
 
 -- name: take_back_job
--- Only while its lease is over and no node has accepted a result.
+-- Only if its lease has expired and no node has accepted a result.
 WITH back AS (
   UPDATE assignment a SET worker = '', token = '' FROM run r
    WHERE a.run = $1 AND a.path = $2 AND a.attempt = $3 AND a.token = $4 AND a.report IS NULL AND a.lease_until <= clock_timestamp()

@@ -29,7 +29,7 @@ DELETE FROM wait WHERE run = $1 AND path = $2 AND kind = 'key'
 SELECT run, path FROM wait WHERE tenant = $1 AND kind = 'key' AND scope = $2 AND name = $3 ORDER BY pos LIMIT $4
 
 -- name: make_due
--- The row is locked whoever owns it: an owner that releases it at the same moment does so before or after. With another
+-- The row is locked, whichever run owns it: an owner that releases it at the same moment does so before or after. With another
 -- owner it counts as a letter, so it is due as soon as it is released.
 UPDATE run SET wake_at = CASE WHEN owner IS NULL THEN $1 ELSE wake_at END,
                mail = mail + CASE WHEN owner_epoch <> $3 THEN 1 ELSE 0 END

@@ -75,7 +75,7 @@ SELECT name, epoch, over, (extract(epoch FROM began_at) * 1000)::bigint,
   FROM node ORDER BY name, epoch
 
 -- name: claim_left
--- Runs whose owner is over, in the order of their numbers, that no other living node has claimed.
+-- Runs whose owner has gone, in the order of their numbers, that no other living node has claimed.
 WITH dead AS MATERIALIZED (SELECT DISTINCT owner_epoch FROM run
         WHERE owner IS NOT NULL AND finished_at IS NULL AND owner_epoch NOT IN (SELECT epoch FROM node WHERE NOT over)),
      pick AS (
@@ -111,7 +111,7 @@ SELECT 1 FROM run WHERE no = $1
 UPDATE run SET claimant = NULL WHERE no = ANY ($2::bigint[]) AND claimant = $1
 
 -- name: mail
--- Of the runs of this node, of released ones, and of those whose owner is over. OFFSET 0 keeps one look-up per letter, where the
+-- Of the runs of this node, of released ones, and of those whose owner has gone. OFFSET 0 keeps one look-up per letter, where the
 -- planner would read all runs.
 SELECT m.run, m.dedup, m.body FROM mail m, LATERAL (SELECT owner, owner_epoch, claimant FROM run WHERE no = m.run OFFSET 0) r
  WHERE (r.owner IS NULL OR r.owner_epoch = $1 OR r.owner_epoch NOT IN (SELECT epoch FROM node WHERE NOT over))

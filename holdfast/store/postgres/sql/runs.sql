@@ -133,7 +133,7 @@ SELECT status, sum(runs)::bigint FROM tally GROUP BY status
 SELECT max(at) FROM (SELECT at FROM journal ORDER BY xid DESC, pos DESC LIMIT $1) last
 
 -- name: finished_before
--- Each with the number of its rows, which is what deleting it costs. One whose end is still to be told stays.
+-- Each with the number of its rows, which is what deleting it costs. A run with an open final callback stays.
 SELECT no, (SELECT coalesce(max(seq), 0) FROM journal WHERE journal.run = no) FROM run
  WHERE finished_at < $1 AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.run = run.no AND done_at IS NULL)
  ORDER BY finished_at LIMIT $2

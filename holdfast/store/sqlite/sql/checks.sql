@@ -51,8 +51,8 @@ SELECT format('%s of run number %d, which is not there', what, run) FROM (
  WHERE run NOT IN (SELECT no FROM run) LIMIT 10;
 
 -- name: check_keys_are_held_by_open_runs
--- One with an output is held by nobody.
-SELECT format('the key %s is held by step %s of run number %d, which is over or gone', key, path, run) FROM key
+-- No step holds a key that has an output.
+SELECT format('the key %s is held by step %s of run number %d, which has finished or was deleted', key, path, run) FROM key
  WHERE output IS NULL
    AND run NOT IN (SELECT no FROM run WHERE status IN ('pending', 'running', 'waiting', 'cancelling')) LIMIT 10;
 
@@ -98,7 +98,7 @@ SELECT format('step %s of run %s is assigned to a worker, and the run is %s', a.
   FROM assignment a JOIN run ON run.no = a.run WHERE run.finished_at IS NOT NULL LIMIT 10;
 
 -- name: check_ends_of_runs_are_told
--- Each destination of a run, which its first row names, has a delivery as soon as the run is over, and none before that.
+-- Each destination of a run, which its first row names, has a delivery as soon as the run has finished, and none before that.
 SELECT format('run %s is %s, has %d destinations and %d deliveries', id, status, destinations, deliveries) FROM (
   SELECT r.id, r.status, r.finished_at, (SELECT count(*) FROM outbox o WHERE o.run = r.no) AS deliveries,
          coalesce(json_array_length(j.body, '$[1][7]'), 0) AS destinations

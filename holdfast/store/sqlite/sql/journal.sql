@@ -68,7 +68,7 @@ SELECT no FROM (SELECT no, finished_at FROM run ORDER BY no DESC LIMIT ?1) r
 DELETE FROM board WHERE run = ?;
 
 -- name: forget_run_journal
--- The newest row of all stays, as nobody's and empty, until there is a newer one: a position that was freed at the top
+-- The newest row of all stays, empty and of no run, until there is a newer one: a position that was freed at the top
 -- would be given out again, and a reader who goes on from it would miss what it tells then.
 DELETE FROM journal WHERE run IN (?, 0) AND pos < (SELECT max(pos) FROM journal);
 

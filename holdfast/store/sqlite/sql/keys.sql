@@ -49,7 +49,7 @@ SELECT sha256, size FROM artefact WHERE run = ?;
 SELECT tenant, scope, key, created_at FROM key WHERE expires_at <= ? AND output IS NOT NULL ORDER BY expires_at LIMIT ?;
 
 -- name: forget_key
--- Never a held one, nor one that was taken and answered anew since it was looked at.
+-- Never a held one, nor one that was taken and answered again since it was read.
 DELETE FROM key WHERE tenant = ? AND scope = ? AND key = ? AND created_at = ? AND output IS NOT NULL;
 
 -- name: answered_key

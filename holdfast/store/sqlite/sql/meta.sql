@@ -5,7 +5,7 @@ SELECT value FROM meta WHERE key = 'schema';
 INSERT OR REPLACE INTO meta (key, value) VALUES ('schema', ?);
 
 -- name: read_epoch
--- Asked inside every transaction: another's number means that this process is over.
+-- Asked inside every transaction: another number means that another process has taken the file.
 SELECT value FROM meta WHERE key = 'epoch';
 
 -- name: raise_epoch

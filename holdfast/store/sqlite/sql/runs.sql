@@ -177,7 +177,7 @@ SELECT s.workflow, t.status, sum(t.runs) FROM series s CROSS JOIN tally t ON t.s
  WHERE s.tenant = ? GROUP BY s.workflow, t.status;
 
 -- name: newest_of_all
--- Of all tenants, and by the runs alone: for whoever looks whether the rest is right.
+-- Of all tenants, and by the runs alone: for checks of the other tables.
 SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
        parent_job_id, s.workflow, rerun_of, nullif(s.number, 0), r.schedule, r.slot
   FROM run r LEFT JOIN series s ON s.no = r.series ORDER BY r.no DESC LIMIT ?;
@@ -217,7 +217,7 @@ SELECT id FROM (SELECT id, tenant FROM run ORDER BY no DESC LIMIT ?4)
  WHERE tenant = ?1 AND substr(id, -length(?2)) = ?2 LIMIT ?3;
 
 -- name: finished_before
--- Each with the number of its rows, which is what deleting it costs. One whose end is still to be told stays.
+-- Each with the number of its rows, which is what deleting it costs. A run with an open final callback stays.
 SELECT no, (SELECT coalesce(max(seq), 0) FROM journal WHERE journal.run = no) FROM run
  WHERE finished_at < ? AND NOT EXISTS (SELECT 1 FROM outbox WHERE outbox.run = run.no AND done_at IS NULL)
  ORDER BY finished_at LIMIT ?;

@@ -37,7 +37,7 @@ class Capability(msgspec.Struct, array_like=True, frozen=True):
 
 
 def sealed(key: bytes, capability: Capability) -> str:
-    """A capability as one segment of an address: what it says, and the proof that we said it."""
+    """A capability as one segment of an address: its content, and a signature that proves that this server made it."""
     said = msgspec.json.encode(capability)
     return f"{_text(said)}.{_text(_proof(key, said))}"
 

@@ -47,7 +47,7 @@ class Restore(Service):
         if self._door.is_stalled:
             return  # again; the next restoration goes on
         self._offer_again()
-        await self._see_to_the_rest()
+        await self._resume_the_rest()
 
     async def _reload(self) -> None:
         door, drives = self._door, self._owners.drives
@@ -90,7 +90,7 @@ class Restore(Service):
             if not isinstance(event, Continued) or resident.run.todo:
                 self._door.apply(resident, event)
 
-    async def _see_to_the_rest(self) -> None:
+    async def _resume_the_rest(self) -> None:
         """Rejoin jobs of workers, adopt idle runs that this engine drives, arm timers, and let attempts start again."""
         self._dispatch.isolation.drop_lost()
         self._dispatch.rejoin_all()

@@ -93,7 +93,7 @@ def _request_id(ask: Ask, said: str | None) -> str | None:
     """The caller's own id for a start. It is stored with the run, so it always refers to the same run."""
     header = ask.headers.get("idempotency-key")
     if header is not None and said is not None and header != said:
-        raise InvalidInputs("Idempotency-Key and request_id are two words for one thing, and differ")
+        raise InvalidInputs("Idempotency-Key and request_id mean the same, but differ; send one of them")
     return said or header
 
 

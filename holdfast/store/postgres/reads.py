@@ -191,7 +191,7 @@ class WaitReads(Asking):
         return [(row[1], WaitRow(*row[2:])) for row in merged[:limit]]
 
     async def waits_open(self, after: OpenWait, limit: int) -> list[OpenWait]:
-        """What is waited for now, of all tenants: whose, of which kind, and its place."""
+        """Open waits of all tenants after a position: each with its tenant, kind and position."""
         return [OpenWait(*row) for row in await self._ask("waits_open", *after, limit)]
 
     async def early_room(self, tenant: str, now: Millis) -> tuple[int, int]:

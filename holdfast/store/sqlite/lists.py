@@ -77,7 +77,7 @@ class Lists:
         return self._of_label(tenant, bound, limit, wanted, stretches)
 
     def below(self, tenant: str, before: RunNo | None, count: int, wanted: Wanted) -> RunNo | None:
-        """What a list begins below that leaves out so many runs, which are counted and not read; None if it has no more."""
+        """The run number below which a list begins that leaves out `count` runs. They are counted, not read. None if there are no more runs."""
         assert wanted.label is None, "labelled runs are not passed over"
         bound = NO_BOUND if before is None else before
         if wanted == EVERY_RUN:

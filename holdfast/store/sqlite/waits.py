@@ -75,7 +75,7 @@ class WaitReads(Asking):
         return self._waits("open_waits", tenant, kind, limit)
 
     async def waits_open(self, after: OpenWait, limit: int) -> list[OpenWait]:
-        """What is waited for now, of all tenants: whose, of which kind, and its place."""
+        """Open waits of all tenants after a position: each with its tenant, kind and position."""
         return [OpenWait(*row) for row in self._ask("waits_open", (*after, limit))]
 
     async def early_result(

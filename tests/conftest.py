@@ -36,6 +36,12 @@ def pytest_configure(config: pytest.Config) -> None:
         providers._get_local_constants = lambda: providers._local_constants
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """Async tests run on asyncio, as the product does."""
+    return "asyncio"
+
+
 # --------------------------------------------------------------------------------------------------- quick on two cores
 
 # The files whose single tests take longest come first, so that no process is left with one of them in the end.

@@ -21,11 +21,6 @@ from tests.small_limits import defaults_before_and_after
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def _defaults_again(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with defaults_before_and_after(monkeypatch):

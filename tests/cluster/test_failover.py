@@ -24,11 +24,6 @@ IS_SYNCHRONOUS = "SELECT 1 FROM pg_stat_replication WHERE sync_state = 'sync'"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def pair() -> Iterator[tuple[Instance, Instance]]:
     """A primary that commits nothing before its standby has it, and that standby."""
     with tempfile.TemporaryDirectory(prefix="holdfast-pg-", ignore_cleanup_errors=True) as folder:

@@ -23,11 +23,6 @@ EXIT_AFTER_FAILED_SYNC = 70
 EXIT_AFTER_LATE_STOP = 75
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Faulty:
     """A server whose disk does what it is told."""
 

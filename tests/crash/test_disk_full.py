@@ -36,11 +36,6 @@ FAULTS = {
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def disk() -> Iterator[Faults]:
     with Faults() as disk:
         yield disk

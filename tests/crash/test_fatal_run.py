@@ -28,11 +28,6 @@ FLOW = {
 }
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Mortal:
     def __init__(self, database: Path) -> None:
         self.database, self._port = database, free_port()

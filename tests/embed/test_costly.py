@@ -15,11 +15,6 @@ ROWS = [list(range(600)) for _ in range(600)]
 COSTLY = "$..*..*..*..*"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @tool
 def rows() -> dict[str, Any]:
     return {"rows": ROWS}

@@ -68,11 +68,6 @@ def address(path: Path) -> str:
     return f"sqlite:///{path / 'h.db'}"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 # ------------------------------------------------------------------------------------------------ start and result
 
 

@@ -34,11 +34,6 @@ async def echo(x: Any) -> Any:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def database(tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'h.db'}"
 

@@ -24,11 +24,6 @@ SIZE = 100_000  # of one argument: over what is not counted
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def own_limits(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     with defaults_before_and_after(monkeypatch):
         yield

@@ -24,11 +24,6 @@ from holdfast.values import RunNo
 users = logging.getLogger("users.module")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(autouse=True)
 def _info(caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.INFO, "users.module")

@@ -24,11 +24,6 @@ PATIENCE_SECONDS = 60.0
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def taken(places: Places, key: str, order: list[str], *, release: asyncio.Event) -> None:
     async with places.at(key):
         order.append(key)

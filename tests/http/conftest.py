@@ -72,11 +72,6 @@ class Holds:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """Workers say once that they are there, and are believed for as long as a test may take."""
     return Settings(

@@ -23,11 +23,6 @@ CLIENT = "192.0.2.7"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def clock() -> ManualClock:
     return ManualClock()
 

@@ -47,11 +47,6 @@ CHAIN = {
 WAITS = {"start": "t", "nodes": {"t": {"kind": "timer", "params": {"delay_ms": 3_600_000}}}}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class TaskApi:
     """A server, spoken to as a program without any of our code would."""
 

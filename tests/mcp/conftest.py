@@ -138,11 +138,6 @@ class Asker:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def settings(tmp_path: Path) -> Settings:
     """A call waits for its run as long as a busy machine may take."""
     return Settings(db=f"sqlite:///{tmp_path / 'test.db'}", port=0, mcp=Mcp(wait_secs=60))

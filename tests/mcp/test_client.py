@@ -31,11 +31,6 @@ pytestmark = pytest.mark.anyio
 PROGRAM = str(Path(__file__).parent / "one_server.py")
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.fixture(params=["newer", "older"])
 def env(request: pytest.FixtureRequest) -> dict[str, str]:
     """The environment in which a server finds the SDK of an era."""

@@ -24,11 +24,6 @@ NAMES = ["copy.db", ".copy.db.partial", "copy.db.artefacts", ".copy.db.partial.a
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def original(tmp_path: Path) -> Path:
     """A database with an artefact and a job that a worker has."""
     path = tmp_path / "a.db"

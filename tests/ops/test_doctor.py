@@ -32,11 +32,6 @@ FILE = "name: f\nsteps: [{id: s, tool: make}]"
 SIMPLE = "name: e\nsteps: [{id: s, tool: echo, args: {value: 1}}]"
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @tool
 async def later() -> dict[str, Any]:
     return {"pending": True, "task_id": "T1"}

@@ -20,11 +20,6 @@ HOURLY = text(schedules='{"ok": [{"id": "hourly", "cron": "0 * * * *"}]}')
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def file(tmp_path: Path) -> Path:
     return compiled(tmp_path / "cleaner.wasm", MINUTELY)
 

@@ -46,11 +46,6 @@ class Shelf:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def shelf(tmp_path: Path) -> Shelf:
     return Shelf(tmp_path)
 

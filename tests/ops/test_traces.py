@@ -32,11 +32,6 @@ async def ok() -> int:
     return 1
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def engine_of(path: Path) -> Engine:
     return engine_on(SqliteStore(str(path / "h.db")), Registry([ok]))
 

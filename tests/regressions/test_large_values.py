@@ -22,11 +22,6 @@ TEXT = "{{inputs.a}}"
 NESTED_DEEP = {"b": {"c": {"d": {"e": ["x" * 400_000] * 20}}}}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @tool
 async def ignore(value: Any = None) -> None:
     pass

@@ -15,11 +15,6 @@ SIGNALS = 200
 WAITING = {"name": "waiting", "steps": [{"id": "wait", "kind": "wait_event", "signal_key": "go"}]}
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.anyio
 async def test_the_cost_of_a_signal_does_not_grow_with_those_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

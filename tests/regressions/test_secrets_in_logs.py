@@ -63,11 +63,6 @@ def apart(context: Context, token):
 """
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.anyio
 @pytest.mark.parametrize("name", ["here", "apart"])
 async def test_a_secret_that_a_tool_logs_in_two_parts_is_redacted(

@@ -67,11 +67,6 @@ def plans(tmp_path: Path) -> Plans:
     return Plans(SqliteStore(str(tmp_path / "h.db")))
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def _as_file(folder: Path) -> str:
     path = folder / "double.yaml"
     path.write_text(write(DOUBLE))

@@ -25,11 +25,6 @@ pytestmark = pytest.mark.anyio
 SECONDS = 60.0  # for what takes a moment, on a machine that is busy
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @tool
 async def add(a: int) -> int:
     return a + 1

@@ -42,11 +42,6 @@ WAITING = {
 }
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @tool
 async def add(a: int) -> int:
     return a + 1

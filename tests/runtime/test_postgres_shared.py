@@ -34,11 +34,6 @@ SECONDS = 60.0  # for what takes a moment, on a machine that is busy
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def database(postgres_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.chdir(tmp_path)
     return await postgres_server.clean_database()

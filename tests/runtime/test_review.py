@@ -16,11 +16,6 @@ from holdfast.tools.registry import Registry
 from tests.runtime.bench import engine_on, started
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @tool
 async def ok() -> int:
     return 1

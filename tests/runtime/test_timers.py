@@ -16,11 +16,6 @@ pytestmark = pytest.mark.anyio
 LONG_AGO = Millis(1_000)
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def a_crowd(size: int) -> list[RunNo]:
     return [RunNo(no) for no in range(1, size + 1)]
 

@@ -30,11 +30,6 @@ KEY = "a-key-that-is-long-enough"
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cli]:
     found = Cli(tmp_path_factory.mktemp("server"))
     yield found

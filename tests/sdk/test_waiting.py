@@ -42,11 +42,6 @@ def later(task_id: str) -> dict[str, Any]:
 
 
 @pytest.fixture(scope="module")
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Up]:
     folder = Cli(tmp_path_factory.mktemp("server"))
     folder.write("tools.py", TOOL)

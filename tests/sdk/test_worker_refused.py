@@ -14,11 +14,6 @@ from tests.runtime.served import Answer, Asked, said, served
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @tool
 async def double(n: int) -> int:
     return 2 * n

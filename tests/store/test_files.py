@@ -21,11 +21,6 @@ FLOW = "name: n\nsteps: [{id: s, tool: make}]"
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def no_umask() -> Iterator[None]:
     former = os.umask(0)
     yield

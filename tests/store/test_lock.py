@@ -18,11 +18,6 @@ from holdfast.store.lock import Lock, holder_of
 ANONYMOUS = 65534
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def _symlink(path: Path) -> Path:
     link = path.with_name("link.db")
     link.symlink_to(path)

@@ -24,11 +24,6 @@ steps:
 NEWEST = migrations("sqlite")[-1][0]
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def read(file: Path, query: str) -> list[Any]:
     db = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
     try:

@@ -9,11 +9,6 @@ import pytest
 from holdfast.store.open import database_path, is_server, open_file, open_url, shown
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 @pytest.mark.parametrize("prefix", ["sqlite:///", ""])
 @pytest.mark.anyio
 async def test_an_address_of_sqlite_opens_the_file(tmp_path: Path, prefix: str) -> None:

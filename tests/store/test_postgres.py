@@ -41,11 +41,6 @@ pytestmark = pytest.mark.anyio
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def database(postgres_server: Server) -> str:
     return await postgres_server.clean_database()
 

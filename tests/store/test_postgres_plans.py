@@ -41,11 +41,6 @@ ASKED = {
 }
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_no_whole_table_is_read_to_find_what_is_due(postgres_server: Server) -> None:
     connection = await postgres_server.connect(await postgres_server.new_database())
     sql, found = statements("postgres"), dict[str, list[str]]()

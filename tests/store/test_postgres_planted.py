@@ -18,11 +18,6 @@ from tests.store.conformance.fences import FencesConformance
 pytestmark = pytest.mark.anyio
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Place:
     """What the tests of the store need. A test that fails leaves stores and connections open: they are closed here."""
 

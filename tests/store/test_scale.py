@@ -62,11 +62,6 @@ def db(tmp_path: Path) -> Iterator[apsw.Connection]:
     connection.close()
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def plan_of(db: apsw.Connection, name: str) -> list[str]:
     return [row[3] for row in db.execute("EXPLAIN QUERY PLAN " + statements("sqlite")[name], LISTS[name])]
 

@@ -48,11 +48,6 @@ def store_factory(file: Path) -> Iterator[OpenFile]:
         store.close_file()
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def read(file: Path, query: str) -> list[tuple[object, ...]]:
     db = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READONLY)
     try:

@@ -20,11 +20,6 @@ from tests.triggers.scheduled import WORK, cron, forever, ledger, put, runs
 READY = 39.8  # seconds: the fire is ready, and not due yet
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def test_a_fire_that_is_ready_has_no_run_yet(engine: TestEngine) -> None:
     engine.fake_tool("work")
     await put(engine, cron())

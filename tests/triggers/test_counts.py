@@ -16,11 +16,6 @@ from tests.small_limits import with_limits
 from tests.triggers.scheduled import cron, forever, ledger, put
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def counts(engine: Engine, services: Services) -> dict[tuple[str, ...], float]:
     text = (await services.metrics.text(services.history, {})).decode()
     families = text_string_to_metric_families(text)

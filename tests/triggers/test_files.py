@@ -95,11 +95,6 @@ def test_a_file_is_due_once_the_seconds_that_were_left_have_passed() -> None:
 # ------------------------------------------------------------------------------------------------ on a real engine
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 WORK = {"name": "work", "steps": [{"id": "a", "tool": "seen", "args": {"payload": "{{inputs.payload}}"}}]}
 
 

@@ -5,17 +5,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
-import pytest
-
 from holdfast.store.batch import Batch
 from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT, decode
 from tests.triggers.scheduled import Gates, cron, forever, ledger, put, runs
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 async def test_a_schedule_starts_a_run_at_each_of_its_times(engine: TestEngine) -> None:

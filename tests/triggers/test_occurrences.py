@@ -20,11 +20,6 @@ from tests.small_limits import with_limits
 from tests.triggers.scheduled import Gates, forever, ledger, put, runs
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def hook(**fields: Any) -> ScheduleSpec:
     data = {"id": "s", "workflow": "work", "inputs": {"at": "{{trigger.payload.n}}"}, **fields}
     return schedule_from_data({**data, "trigger": {"kind": "webhook", "path": "/hooks/s"}})

@@ -18,11 +18,6 @@ from holdfast.views.schedules import detail_of
 from tests.triggers.scheduled import Gates, cron, ledger, put, state
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def down(engine: TestEngine, seconds: float) -> Engine:
     """Kill the process, and start it again after a while."""
     engine.close()

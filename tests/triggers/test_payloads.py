@@ -17,11 +17,6 @@ pytestmark = pytest.mark.anyio
 SIZES = [0, SMALL_BYTES, LARGE_BYTES]  # more than each
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def text(size: int, **members: Any) -> bytes:
     return json.dumps({**members, "filling": "x" * size}).encode()
 

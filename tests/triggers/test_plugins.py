@@ -25,11 +25,6 @@ MINUTELY = "plugin:cleaner:minutely"
 FIRST = 1_700_000_040_000  # it is 40 seconds earlier
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Cleaner(ScheduledPlugin):
     """Notes the context of each run."""
 

@@ -19,11 +19,6 @@ FIRST = {
 }
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 def after(statuses: list[str] | None = None, delay_secs: int = 0, **fields: Any) -> ScheduleSpec:
     trigger = {"kind": "run", "workflow": "first", "delay_secs": delay_secs}
     if statuses is not None:

@@ -17,11 +17,6 @@ from holdfast.values import decode
 from tests.triggers.scheduled import Gates, cron, forever, ledger, put, runs, state
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 async def schedules(engine: TestEngine) -> Schedules:
     return (await engine.open())._engine.schedules
 

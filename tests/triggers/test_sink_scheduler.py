@@ -67,11 +67,6 @@ class Place:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def place(tmp_path: Path) -> Place:
     return Place(tmp_path / "h.db")
 

@@ -16,11 +16,6 @@ from holdfast.values import DEFAULT_TENANT
 from tests.triggers.scheduled import ledger, put, runs
 
 
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
 class Log:
     """A queue outside: what was acknowledged is not sent again."""
 

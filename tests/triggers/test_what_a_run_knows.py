@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-import pytest
-
 from holdfast import Context, RunTrigger, tool
 from holdfast.api import present
 from holdfast.api.services import Services
@@ -15,11 +13,6 @@ from tests.triggers.scheduled import cron, put, runs
 
 SEEN: list[RunTrigger | None] = []
 DUE = RunTrigger("s", "cron", "2023-11-14T22:14:00.000Z", datetime(2023, 11, 14, 22, 14, tzinfo=UTC))
-
-
-@pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
 
 
 @tool

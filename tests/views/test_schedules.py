@@ -101,11 +101,6 @@ class Desk:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 def desk(tmp_path: Path) -> Iterator[Desk]:
     found = Desk(tmp_path / "holdfast.db")
     yield found

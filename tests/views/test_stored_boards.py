@@ -70,11 +70,6 @@ async def opened(folder: Path) -> AsyncIterator[Services]:
 
 
 @pytest.fixture
-def anyio_backend() -> str:
-    return "asyncio"
-
-
-@pytest.fixture
 async def hf(tmp_path: Path) -> AsyncIterator[Services]:
     async with opened(tmp_path) as services:
         yield services

@@ -46,9 +46,5 @@ class StoreConformance(
     ScheduleConformance,
 ):
     @pytest.fixture
-    def anyio_backend(self) -> str:
-        return "asyncio"
-
-    @pytest.fixture
     async def store(self, store_factory: Open) -> Store:
         return await store_factory()

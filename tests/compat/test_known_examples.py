@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.compat.test_schedules import FILE
+from tests.spec.schedule_files import NIGHTLY_AND_UPLOAD
 
 CONFIG = """
 from holdfast import McpHttpConfig
@@ -64,7 +64,7 @@ def test_workflows_can_be_enabled_as_it_is() -> None:
 def test_a_program_that_declares_schedules_runs_as_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "schedules.yaml").write_text(FILE)
+    (tmp_path / "schedules.yaml").write_text(NIGHTLY_AND_UPLOAD)
     monkeypatch.chdir(tmp_path)
     names = run(DECLARED, request_body=b'{"file_path": "/a"}')
     assert names["specs"][0] == names["spec"]

@@ -18,34 +18,10 @@ from holdfast import (
 )
 from holdfast.spec.field_types import fields_of
 from holdfast.spec.triggers import Definition
+from tests.spec.schedule_files import NIGHTLY_AND_UPLOAD
 
 DAILY = TriggerSpec.cron("0 0 3 * * *", timezone="Asia/Shanghai", jitter_secs=120)
 HOOK = TriggerSpec.webhook("/webhooks/upload", "UPLOAD_SECRET")
-
-FILE = """\
-schedules:
-  - id: nightly_cleanup
-    workflow: scene_cleanup          # WorkflowSpec id
-    inputs:
-      scope: all-scenes
-    trigger:
-      kind: cron
-      expression: "0 0 3 * * *"      # seconds first
-      timezone: UTC
-      jitter_secs: 120
-    enabled: true
-    max_concurrent: 1
-
-  - id: on_upload
-    workflow: validate_upload
-    inputs:
-      path: "{{trigger.payload.file_path}}"
-    trigger:
-      kind: webhook
-      path: /webhooks/upload
-      secret_env: UPLOAD_WEBHOOK_SECRET
-    enabled: true
-"""
 
 
 def declared(**keys: Any) -> ScheduleSpec:
@@ -202,7 +178,7 @@ def test_every_key_of_a_schedule_file_is_a_keyword_argument() -> None:
 
 
 def test_a_file_becomes_schedules() -> None:
-    nightly, upload = parse_schedules_yaml(FILE)
+    nightly, upload = parse_schedules_yaml(NIGHTLY_AND_UPLOAD)
     assert (nightly.id, nightly.workflow, nightly.inputs_json) == (
         "nightly_cleanup",
         "scene_cleanup",
@@ -217,21 +193,21 @@ def test_an_empty_file_has_no_schedules(text: str) -> None:
 
 
 def test_a_mistake_in_a_file_is_placed_by_the_hint() -> None:
-    text = FILE.replace("jitter_secs", "jitter_sec")
+    text = NIGHTLY_AND_UPLOAD.replace("jitter_secs", "jitter_sec")
     with pytest.raises(ValueError, match=r"^nightly\.yaml:10:7: .*did you mean jitter_secs"):
         parse_schedules_yaml(text, path_hint="nightly.yaml")
 
 
 def test_a_file_with_one_id_twice_is_refused() -> None:
-    text = FILE.replace("on_upload", "nightly_cleanup")
+    text = NIGHTLY_AND_UPLOAD.replace("on_upload", "nightly_cleanup")
     with pytest.raises(ValueError, match=r'<string>:14:.*duplicate schedule id "nightly_cleanup"'):
         parse_schedules_yaml(text)
 
 
 def test_a_folder_gives_the_schedules_of_all_its_files(tmp_path: Path) -> None:
-    (tmp_path / "schedules.yaml").write_text(FILE)
+    (tmp_path / "schedules.yaml").write_text(NIGHTLY_AND_UPLOAD)
     (tmp_path / "more.schedules.yml").write_text(
-        FILE.replace("id: ", "id: more_").replace("/upload", "/more")
+        NIGHTLY_AND_UPLOAD.replace("id: ", "id: more_").replace("/upload", "/more")
     )
     (tmp_path / "notes.yaml").write_text("schedules: [1]")
     config = SchedulerConfig.from_dir(tmp_path)
@@ -242,7 +218,7 @@ def test_a_folder_gives_the_schedules_of_all_its_files(tmp_path: Path) -> None:
 
 def test_a_folder_with_one_id_in_two_files_is_refused(tmp_path: Path) -> None:
     for name in ("a.schedules.yaml", "b.schedules.yaml"):
-        (tmp_path / name).write_text(FILE)
+        (tmp_path / name).write_text(NIGHTLY_AND_UPLOAD)
     with pytest.raises(ValueError, match='duplicate schedule id "on_upload"'):
         SchedulerConfig.from_dir(tmp_path)
 

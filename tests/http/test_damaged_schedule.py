@@ -58,13 +58,7 @@ NUMBERS = {
 async def test_a_schedule_that_cannot_be_read_is_shown_as_such_and_can_be_replaced_or_deleted(
     tmp_path: Path, damage: str
 ) -> None:
-    settings = Settings(db=f"sqlite:///{tmp_path / 'h.db'}", port=0)
-    async with serving(settings) as server, aiohttp.ClientSession(server.address) as session:
-        assert await _status(session, "POST", "/api/v1/workflows", ECHO) == 200
-        for name in ("a", "b"):
-            assert await _status(session, "PUT", f"/api/v1/schedules/{name}", CRON) == 201
-    with closing(sqlite3.connect(tmp_path / "h.db")) as damaged, damaged:
-        damaged.execute(DAMAGES[damage])
+    await _make_two_and_damage_one(tmp_path, DAMAGES[damage])
     store = SqliteStore(str(tmp_path / "h.db"))
     await store.open_to_read()
     findings = {one.check: one.problems for one in await examine(store)}
@@ -75,14 +69,18 @@ async def test_a_schedule_that_cannot_be_read_is_shown_as_such_and_can_be_replac
 
 @pytest.mark.parametrize("damage", NUMBERS)
 async def test_a_schedule_whose_numbers_are_damaged_is_shown_as_such_too(tmp_path: Path, damage: str) -> None:
+    await _make_two_and_damage_one(tmp_path, NUMBERS[damage])
+    await _check_that_it_is_shown_and_replaced(tmp_path, NUMBERS[damage], pause=200)
+
+
+async def _make_two_and_damage_one(tmp_path: Path, statement: str) -> None:
     settings = Settings(db=f"sqlite:///{tmp_path / 'h.db'}", port=0)
     async with serving(settings) as server, aiohttp.ClientSession(server.address) as session:
         assert await _status(session, "POST", "/api/v1/workflows", ECHO) == 200
         for name in ("a", "b"):
             assert await _status(session, "PUT", f"/api/v1/schedules/{name}", CRON) == 201
     with closing(sqlite3.connect(tmp_path / "h.db")) as damaged, damaged:
-        damaged.execute(NUMBERS[damage])
-    await _check_that_it_is_shown_and_replaced(tmp_path, NUMBERS[damage], pause=200)
+        damaged.execute(statement)
 
 
 async def _check_that_it_is_shown_and_replaced(tmp_path: Path, damage: str, *, pause: int) -> None:

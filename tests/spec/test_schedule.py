@@ -35,31 +35,7 @@ from holdfast.spec.triggers import (
     SourceTrigger,
     WebhookTrigger,
 )
-
-SEED = """\
-schedules:
-  - id: nightly_cleanup
-    workflow: scene_cleanup
-    inputs:
-      scope: all-scenes
-    trigger:
-      kind: cron
-      expression: "0 0 3 * * *"
-      timezone: UTC
-      jitter_secs: 120
-    enabled: true
-    max_concurrent: 1
-
-  - id: on_upload
-    workflow: validate_upload
-    inputs:
-      path: "{{trigger.payload.file_path}}"
-    trigger:
-      kind: webhook
-      path: /webhooks/upload
-      secret_env: UPLOAD_WEBHOOK_SECRET
-    enabled: true
-"""
+from tests.spec.schedule_files import NIGHTLY_AND_UPLOAD
 
 FULL = """\
 calendars:
@@ -100,7 +76,7 @@ def problems_of(text: str) -> list[Problem]:
 
 
 def test_the_file_of_the_documentation_is_read_as_it_stands() -> None:
-    nightly, upload = schedules(SEED)
+    nightly, upload = schedules(NIGHTLY_AND_UPLOAD)
     assert nightly.trigger == CronTrigger(("0 0 3 * * *",), "UTC", 120)
     assert (nightly.id, nightly.workflow, nightly.inputs) == (
         "nightly_cleanup",
@@ -148,7 +124,7 @@ def test_an_empty_file_has_no_schedules(text: str) -> None:
     assert schedules(text) == ()
 
 
-@pytest.mark.parametrize("text", [SEED, FULL])
+@pytest.mark.parametrize("text", [NIGHTLY_AND_UPLOAD, FULL])
 def test_a_schedule_survives_being_stored(text: str) -> None:
     for spec in schedules(text):
         again = schedule_from_stored(spec.canonical())
@@ -157,7 +133,7 @@ def test_a_schedule_survives_being_stored(text: str) -> None:
 
 
 def test_what_goes_without_saying_is_left_out() -> None:
-    (nightly, _) = schedules(SEED)
+    (nightly, _) = schedules(NIGHTLY_AND_UPLOAD)
     trigger = {"kind": "cron", "expression": ["0 0 3 * * *"], "jitter_secs": 120}
     wanted = {
         "id": "nightly_cleanup",
@@ -481,7 +457,7 @@ def test_kinds_without_a_clock_have_no_instants() -> None:
 # ----------------------------------------------------------------------------------------------------- the schema
 
 
-@pytest.mark.parametrize("text", [SEED, FULL, "schedules: []"])
+@pytest.mark.parametrize("text", [NIGHTLY_AND_UPLOAD, FULL, "schedules: []"])
 def test_the_schema_accepts_what_is_accepted(text: str) -> None:
     jsonschema_rs.validate(file_schema(), read(text).data)
 

@@ -128,26 +128,25 @@ async def test_a_tool_that_loops_for_ever_ends_when_its_call_is_cancelled(tmp_pa
         assert await call(processes, isolated.whoami) != pid
 
 
-@on_both_loops
-async def test_what_a_killed_tool_had_started_ends_with_it(tmp_path: Path) -> None:
+async def check_that_it_ends(tool: Any, beacon: Path) -> None:
+    """What writes its pid to the beacon ends when the call of the tool is cancelled."""
     async with pool(1) as processes:
-        task = asyncio.create_task(call(processes, isolated.with_a_subprocess, beacon=str(tmp_path / "pid")))
-        pid = int(await written(tmp_path / "pid"))
+        task = asyncio.create_task(call(processes, tool, beacon=str(beacon)))
+        pid = int(await written(beacon))
         task.cancel()
         with pytest.raises(asyncio.CancelledError):
             await task
         await ended(pid)
+
+
+@on_both_loops
+async def test_what_a_killed_tool_had_started_ends_with_it(tmp_path: Path) -> None:
+    await check_that_it_ends(isolated.with_a_subprocess, tmp_path / "pid")
 
 
 @on_both_loops
 async def test_a_daemon_of_a_tool_ends_when_the_call_is_cancelled(tmp_path: Path) -> None:
-    async with pool(1) as processes:
-        task = asyncio.create_task(call(processes, isolated.with_a_daemon, beacon=str(tmp_path / "pid")))
-        pid = int(await written(tmp_path / "pid"))
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await ended(pid)
+    await check_that_it_ends(isolated.with_a_daemon, tmp_path / "pid")
 
 
 @on_both_loops

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from holdfast.plan import flow, steps, templates
-from holdfast.plan.graph import KEEP_NAMED, KEEP_NOTHING, KEEP_RESULT, Plan
+from holdfast.plan.graph import KEEP_NAMED, KEEP_NOTHING, KEEP_RESULT, Block, Plan, Render
 from holdfast.plan.nested import Inner, NestedOf
 from holdfast.plan.references import template_of, templates_of, texts_in, undo_templates_of
 from holdfast.plan.timers import millis
@@ -59,21 +59,8 @@ def compile_definition(spec: Definition, uses: Mapping[str, Resolved] | None = N
 def compile_flow(spec: FlowSpec, uses: Mapping[str, Resolved] | None = None) -> Plan:
     whole = Resolved(spec, uses or {})
     root = flow.block_of(spec.graph, 0, _nested_of(whole.uses))
-    return Plan(
-        name=spec.name,
-        version=whole.version,
-        root=root,
-        output=flow.output_of(0),
-        keeps_result=False,
-        has_vars=True,
-        asks_workers=root.asks_workers,
-        timeout_ms=millis(spec.timeout_secs),
-        interrupted_by_restart=spec.on_restart == "interrupt",
-        steps_total=_steps_total(whole),
-        env=_named_in(whole, "env"),
-        secrets=_named_in(whole, "secrets"),
-        advice_when_too_large="return file_refs, or use fewer items",
-    )
+    advice = "return file_refs, or use fewer items"
+    return _plan(whole, root, flow.output_of(0), keeps_result=False, has_vars=True, advice=advice)
 
 
 def compile_workflow(spec: WorkflowSpec, uses: Mapping[str, Resolved] | None = None) -> Plan:
@@ -83,19 +70,36 @@ def compile_workflow(spec: WorkflowSpec, uses: Mapping[str, Resolved] | None = N
     scope = Scope.of(spec)
     top = KEEP_RESULT if keeps_result else KEEP_NOTHING
     root = steps.block_of(spec, scope, top, _nested_of(whole.uses))
+    output = None if spec.output is None else templates.render(template_of(spec.output, scope))
+    return _plan(
+        whole, root, output, keeps_result=keeps_result, advice="use collect: none, or return file_refs"
+    )
+
+
+def _plan(
+    whole: Resolved,
+    root: Block,
+    output: Render | None,
+    *,
+    keeps_result: bool,
+    has_vars: bool = False,
+    advice: str,
+) -> Plan:
+    spec = whole.spec
     return Plan(
         name=spec.name,
         version=whole.version,
         root=root,
-        output=None if spec.output is None else templates.render(template_of(spec.output, scope)),
+        output=output,
         keeps_result=keeps_result,
+        has_vars=has_vars,
         asks_workers=root.asks_workers,
         timeout_ms=millis(spec.timeout_secs),
         interrupted_by_restart=spec.on_restart == "interrupt",
         steps_total=_steps_total(whole),
         env=_named_in(whole, "env"),
         secrets=_named_in(whole, "secrets"),
-        advice_when_too_large="use collect: none, or return file_refs",
+        advice_when_too_large=advice,
     )
 
 

@@ -21,7 +21,7 @@ from holdfast.execution.large_results import large_head_of, large_text
 from holdfast.execution.outputs import Outputs
 from holdfast.execution.threads import Threads
 from holdfast.plan.answers import Later, later
-from holdfast.plan.graph import Answer
+from holdfast.plan.view import Answer
 from holdfast.runtime.apart import yield_after
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import Door

@@ -15,7 +15,7 @@ import msgspec
 
 from holdfast import limits
 from holdfast.plan.answers import AnswerFailed
-from holdfast.plan.graph import Answer
+from holdfast.plan.view import Answer
 from holdfast.runtime.apart import LARGE_BYTES, apart
 from holdfast.spec.steps import ResultRule
 from holdfast.store.artefacts import ArtefactError, Artefacts

@@ -13,7 +13,7 @@ import msgspec
 from holdfast import limits
 from holdfast.errors import ExpressionTooCostly
 from holdfast.plan.composed import TooLarge, refuse_large
-from holdfast.plan.graph import Answer
+from holdfast.plan.view import Answer
 from holdfast.spec.expr import compiled, parse_jsonpath
 from holdfast.spec.steps import ResultRule
 from holdfast.values import decode, encode, is_too_deep

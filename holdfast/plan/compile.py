@@ -9,10 +9,11 @@ from collections.abc import Mapping
 from typing import NamedTuple
 
 from holdfast.plan import flow, steps, templates
-from holdfast.plan.graph import KEEP_NAMED, KEEP_NOTHING, KEEP_RESULT, Block, Plan, Render
+from holdfast.plan.graph import KEEP_NAMED, KEEP_NOTHING, KEEP_RESULT, Block, Plan
 from holdfast.plan.nested import Inner, NestedOf
 from holdfast.plan.references import template_of, templates_of, texts_in, undo_templates_of
 from holdfast.plan.timers import millis
+from holdfast.plan.view import Render
 from holdfast.spec.expr import parse_template, refs_in
 from holdfast.spec.flow import FlowSpec
 from holdfast.spec.inputs import Inputs

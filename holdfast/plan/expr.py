@@ -14,9 +14,9 @@ from msgspec import Raw
 
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge, refuse_large
-from holdfast.plan.graph import Evaluate, ItemsOf, View
 from holdfast.plan.resolve import reference_to
 from holdfast.plan.unread import Members, Unread, count_items, locate, members_in, value_in
+from holdfast.plan.view import Evaluate, ItemsOf, View
 from holdfast.spec.aliased import Aliased
 from holdfast.spec.expr import Find
 from holdfast.spec.work import Work, read

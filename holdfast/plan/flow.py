@@ -32,23 +32,21 @@ from holdfast.plan.graph import (
     Condition,
     FanOut,
     Guard,
-    ItemsOf,
     Joint,
     KeyRule,
     Nested,
     Node,
     PendingRule,
     Post,
-    Render,
     Routes,
     ServiceRule,
     Timer,
     Undo,
     Value,
-    View,
     rendered_before,
 )
 from holdfast.plan.nested import Inner, NestedOf
+from holdfast.plan.view import ItemsOf, Render, View
 from holdfast.spec.flow_nodes import DEFAULT_ACTION, Edge, FlowNode, Graph, NodeCompensation, reached_from
 from holdfast.spec.policy import BackoffKind, RetryPolicy
 from holdfast.spec.reference import key_parts, reference

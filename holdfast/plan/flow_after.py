@@ -9,7 +9,8 @@ from holdfast.plan import composed, expr
 from holdfast.plan.composed import TooLarge
 from holdfast.plan.conditions import Holds, Lookup, condition
 from holdfast.plan.flow_values import Resolver
-from holdfast.plan.graph import ChildError, Post, View
+from holdfast.plan.graph import ChildError, Post
+from holdfast.plan.view import View
 from holdfast.spec.flow_nodes import FlowNode
 from holdfast.spec.reference import Reference, reference
 from holdfast.spec.work import Work

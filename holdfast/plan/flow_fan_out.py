@@ -8,8 +8,9 @@ from typing import Any, Final
 from msgspec import Raw
 
 from holdfast.plan.flow_values import Resolver
-from holdfast.plan.graph import ChildError, Evaluate, Gathered, ItemsOf, View
+from holdfast.plan.graph import ChildError, Gathered
 from holdfast.plan.unread import count_items
+from holdfast.plan.view import Evaluate, ItemsOf, View
 from holdfast.spec.flow_nodes import FlowNode
 from holdfast.spec.work import read
 from holdfast.values import Error, NotJson, encode, written

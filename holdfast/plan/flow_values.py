@@ -7,8 +7,8 @@ from typing import Any
 
 from holdfast.plan import expr, templates
 from holdfast.plan.expr import Merged, Source
-from holdfast.plan.graph import Evaluate, View
 from holdfast.plan.unread import value_in
+from holdfast.plan.view import Evaluate, View
 from holdfast.spec.flow_nodes import FlowNode
 from holdfast.spec.reference import Literal, Reference, given, is_reference, reference
 from holdfast.spec.scope import OUTPUT

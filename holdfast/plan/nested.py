@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple, Protocol
 
-from holdfast.plan.graph import KEEP_NAMED, Block, Render
+from holdfast.plan.graph import KEEP_NAMED, Block
+from holdfast.plan.view import Render
 
 
 class Inner(NamedTuple):

@@ -15,7 +15,8 @@ import msgspec
 
 from holdfast.plan import expr, templates
 from holdfast.plan.expr import Source, truthy
-from holdfast.plan.graph import END, Block, Call, Nested, Node, Post, Routes, Timer, Value, View
+from holdfast.plan.graph import END, Block, Call, Nested, Node, Post, Routes, Timer, Value
+from holdfast.plan.view import View
 from holdfast.spec.expr import compiled, parse_jsonpath
 from holdfast.spec.work import Work, read
 from holdfast.values import Millis, written

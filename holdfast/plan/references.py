@@ -11,10 +11,7 @@ from typing import Any
 import msgspec
 
 from holdfast.plan import conditions, expr, templates
-from holdfast.plan.graph import (
-    Evaluate,
-    View,
-)
+from holdfast.plan.view import Evaluate, View
 from holdfast.spec.condition import paths_in
 from holdfast.spec.expr import JsonPath, Member, Ref, Text, compiled, parse_jsonpath, parse_template, refs_in
 from holdfast.spec.scope import Scope

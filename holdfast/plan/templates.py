@@ -16,9 +16,9 @@ from msgspec import Raw
 from holdfast.plan import composed
 from holdfast.plan.composed import TooLarge, escaped_chunks, escaped_text, printed
 from holdfast.plan.expr import REFERENCE_BYTES_MIN, Lookup, Merged, Secret, Source, evaluate, input_named
-from holdfast.plan.graph import Evaluate, Render, View
 from holdfast.plan.resolve import escaped, escaped_key, reference_to
 from holdfast.plan.unread import members_in
+from holdfast.plan.view import Evaluate, Render, View
 from holdfast.values import JSON_DEPTH_MAX, NotJson, decode, encode, is_too_deep, written
 
 T = TypeVar("T")

@@ -7,11 +7,9 @@ from datetime import datetime
 from typing import Any, Final
 
 from holdfast.plan import templates
-from holdfast.plan.graph import (
-    View,
-)
 from holdfast.plan.references import template_of
 from holdfast.plan.unread import value_in
+from holdfast.plan.view import View
 from holdfast.spec.scope import Scope
 from holdfast.spec.steps import (
     TimerBody,

@@ -17,7 +17,7 @@ from holdfast.deliveries.destinations import DELAYS_SECS, TRYING_SECS
 from holdfast.store.records import CallbackDelivery
 from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT, RunId
-from tests.runtime.receiver import Receiver, hub_signature, receiving, standard_signature
+from tests.runtime.receiver import Received, Receiver, hub_signature, receiving, standard_signature
 
 DOUBLE = {
     "name": "double",
@@ -154,13 +154,19 @@ async def test_an_address_that_nobody_can_be_told_at_starts_no_run(engine: TestE
 # -------------------------------------------------------------------------------------------------- signatures
 
 
+async def signed(engine: TestEngine, receiver: Receiver) -> Received:
+    """The one delivery of a run whose callback is signed with CALLBACK_KEY."""
+    await engine.run(DOUBLE, {"a": 1}, final_callback={"url": receiver.url, "secret_env": "CALLBACK_KEY"})
+    await engine.advance(seconds=0)
+    (told,) = receiver.received
+    return told
+
+
 async def test_a_delivery_is_signed_with_the_secret_that_the_environment_holds(
     engine: TestEngine, receiver: Receiver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("CALLBACK_KEY", "s3cret")
-    await engine.run(DOUBLE, {"a": 1}, final_callback={"url": receiver.url, "secret_env": "CALLBACK_KEY"})
-    await engine.advance(seconds=0)
-    (told,) = receiver.received
+    told = await signed(engine, receiver)
     assert told.headers["webhook-signature"] == standard_signature(b"s3cret", told)
     assert told.headers["x-hub-signature-256"] == hub_signature(b"s3cret", told)
     assert int(told.headers["webhook-timestamp"]) == engine.clock.now() // 1000
@@ -172,9 +178,7 @@ async def test_a_secret_of_standard_webhooks_is_used_as_they_mean_it(
     key = bytes(range(24))
     secret = "whsec_" + base64.b64encode(key).decode()
     monkeypatch.setenv("CALLBACK_KEY", secret)
-    await engine.run(DOUBLE, {"a": 1}, final_callback={"url": receiver.url, "secret_env": "CALLBACK_KEY"})
-    await engine.advance(seconds=0)
-    (told,) = receiver.received
+    told = await signed(engine, receiver)
     assert told.headers["webhook-signature"] == standard_signature(key, told)
     assert told.headers["x-hub-signature-256"] == hub_signature(secret.encode(), told)
 
@@ -218,9 +222,7 @@ async def test_secret_env_names_a_secret_before_a_plain_variable(
 ) -> None:
     monkeypatch.setenv("CALLBACK_KEY", "plain")
     monkeypatch.setenv("HOLDFAST_SECRET_CALLBACK_KEY", "a secret")
-    await engine.run(DOUBLE, {"a": 1}, final_callback={"url": receiver.url, "secret_env": "CALLBACK_KEY"})
-    await engine.advance(seconds=0)
-    (got,) = receiver.received
+    got = await signed(engine, receiver)
     assert got.headers["x-hub-signature-256"] == hub_signature(b"a secret", got)
 
 

@@ -267,22 +267,27 @@ async def visited(tmp_path: Path, run: RunHandle) -> None:
     await visitor.close()
 
 
-@by_hand
-async def test_a_holder_cancelled_where_nobody_drives_hands_its_key_on(tmp_path: Path) -> None:
-    desk = Desk()
-    async with opened(tmp_path, [desk.tool], clock()) as engine:
-        runs = await waiting(engine, 2)
-    await visited(tmp_path, runs[0])
+async def check_that_the_second_holds_the_key(tmp_path: Path, run: RunHandle) -> None:
+    """And that it executes when a process drives its run again."""
     assert (held(tmp_path), line(tmp_path)) == ([(2,)], [])
     desk = Desk()
     async with opened(tmp_path, [desk.tool], clock()) as engine:
         await settled()
         desk.give(7)
-        assert await (await engine.attach(runs[1].id)).result() == 7
+        assert await (await engine.attach(run.id)).result() == 7
 
 
 @by_hand
-async def test_a_waiter_cancelled_where_nobody_drives_leaves_the_line(tmp_path: Path) -> None:
+async def test_a_holder_cancelled_while_no_engine_drives_hands_its_key_on(tmp_path: Path) -> None:
+    desk = Desk()
+    async with opened(tmp_path, [desk.tool], clock()) as engine:
+        runs = await waiting(engine, 2)
+    await visited(tmp_path, runs[0])
+    await check_that_the_second_holds_the_key(tmp_path, runs[1])
+
+
+@by_hand
+async def test_a_waiter_cancelled_while_no_engine_drives_leaves_the_line(tmp_path: Path) -> None:
     desk = Desk()
     async with opened(tmp_path, [desk.tool], clock()) as engine:
         runs = await waiting(engine, 3)
@@ -292,19 +297,14 @@ async def test_a_waiter_cancelled_where_nobody_drives_leaves_the_line(tmp_path: 
 
 
 @by_hand
-async def test_a_crashed_holder_cancelled_where_nobody_drives_hands_its_key_on(tmp_path: Path) -> None:
+async def test_a_crashed_holder_cancelled_while_no_engine_drives_hands_its_key_on(tmp_path: Path) -> None:
     desk = Desk()
     engine = bench(tmp_path, [desk.tool], clock())
     await engine.open()
     runs = await waiting(engine, 2)
     engine.crash()
     await visited(tmp_path, runs[0])
-    assert (held(tmp_path), line(tmp_path)) == ([(2,)], [])
-    desk = Desk()
-    async with opened(tmp_path, [desk.tool], clock()) as engine:
-        await settled()
-        desk.give(7)
-        assert await (await engine.attach(runs[1].id)).result() == 7
+    await check_that_the_second_holds_the_key(tmp_path, runs[1])
 
 
 @by_hand

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -241,12 +242,18 @@ async def test_a_result_that_was_kept_is_taken_after_a_restart(engine: TestEngin
     assert await engine.finish(await paused(engine)) == "early"
 
 
+@contextmanager
+def ended_after_the_commit(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Pauses are committed, and nothing follows from them, as if the process had ended then."""
+    with monkeypatch.context() as patch:
+        patch.setattr(callbacks.Callbacks, "paused", lambda *args: None)
+        yield
+
+
 async def test_a_pause_and_a_result_that_never_met_do_so_when_the_file_is_opened(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
-        # as if it ended right after the commit
-        patch.setattr(callbacks.Callbacks, "paused", lambda *args: None)
+    with ended_after_the_commit(monkeypatch):
         await engine.open()
         await engine.resume("T1", "early")
         run = await paused(engine)
@@ -258,9 +265,7 @@ async def test_a_pause_and_a_result_that_never_met_do_so_when_the_file_is_opened
 async def test_a_result_that_was_kept_in_time_counts_though_its_time_ended_while_nobody_was_there(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
-        # as if it ended right after the commit
-        patch.setattr(callbacks.Callbacks, "paused", lambda *args: None)
+    with ended_after_the_commit(monkeypatch):
         await engine.open()
         assert (await engine.resume("T1", "in time"))["reason"] == "parked"
         run = await paused(engine, "pending_ttl_secs: 60")
@@ -297,9 +302,7 @@ async def test_runs_that_use_one_task_id_each_get_the_result_that_was_kept_for_t
 async def test_a_run_that_cannot_be_given_its_early_result_keeps_no_file_from_being_opened(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch:
-        # as if it ended right after the commit
-        patch.setattr(callbacks.Callbacks, "paused", lambda *args: None)
+    with ended_after_the_commit(monkeypatch):
         await engine.open()
         await engine.resume("T1", "early")
         await paused(engine)

@@ -10,7 +10,7 @@ import pytest
 from tests.cli.conftest import Cli
 
 
-def test_a_key_is_made_listed_and_revoked_in_a_file_that_nobody_has(cli: Cli) -> None:
+def test_a_key_is_made_listed_and_revoked_in_a_file_that_no_process_has(cli: Cli) -> None:
     made = cli.run("keys", "create", "me", "--scope", "admin", "--tenant", "acme")
     assert made.returncode == 0
     assert re.fullmatch(r"hf_[\w-]{43}\n", made.stdout)

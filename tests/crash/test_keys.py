@@ -110,7 +110,7 @@ def test_every_role_was_played(left: tuple[Place, Told]) -> None:
     assert played == set(ROLES)
 
 
-def test_no_key_is_left_held_and_nobody_is_left_in_line(left: tuple[Place, Told]) -> None:
+def test_no_key_is_left_held_and_no_step_is_left_in_line(left: tuple[Place, Told]) -> None:
     place, _ = left
     assert query_file(place, "SELECT key, output IS NULL FROM key") == [("the one", 0)]
     assert query_file(place, "SELECT * FROM wait") == []

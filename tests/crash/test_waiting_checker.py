@@ -158,7 +158,7 @@ def test_what_is_spoiled_is_found(spoil: Any) -> None:
     assert any(SPOILS[spoil] in problem for problem in end.problems())
 
 
-def test_an_answer_of_somebody_that_did_not_count_is_found() -> None:
+def test_an_answer_that_did_not_count_is_found() -> None:
     end = End("r4")
     end.outside.decided[RUN, "ok"] = [("bob", True)]
     assert any("['bob'] were told that they have answered" in problem for problem in end.problems())

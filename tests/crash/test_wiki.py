@@ -62,7 +62,7 @@ def test_a_callback_that_tells_of_a_failure_fails_the_step(told: Told) -> None:
     assert "the model is down" in run["error"]["message"]
 
 
-def test_whoever_asked_is_told_of_every_end(told: Told) -> None:
+def test_every_destination_is_told_of_every_end(told: Told) -> None:
     ends = {end["run_id"]: end for end in told.ends}
     assert ends.keys() == {run["run_id"] for run in told.runs.values()}
     for run in told.runs.values():

@@ -95,7 +95,7 @@ async def test_a_cancelled_run_is_told(engine: TestEngine, receiver: Receiver) -
     assert [one.body["status"] for one in receiver.received] == ["cancelled"]
 
 
-async def test_nobody_is_told_before_the_end(engine: TestEngine, receiver: Receiver) -> None:
+async def test_no_callback_is_sent_before_the_run_has_ended(engine: TestEngine, receiver: Receiver) -> None:
     spec = {"name": "long", "steps": [{"id": "t", "kind": "timer", "delay_ms": 3_600_000}]}
     run = await engine.start(spec, final_callback=receiver.url)
     await engine.advance(minutes=59)
@@ -145,7 +145,7 @@ async def test_a_run_without_destinations_has_no_delivery(engine: TestEngine) ->
         {"url": "https://x.y/" + "a" * 2_000},
     ],
 )
-async def test_an_address_that_nobody_can_be_told_at_starts_no_run(engine: TestEngine, given: Any) -> None:
+async def test_an_invalid_callback_url_starts_no_run(engine: TestEngine, given: Any) -> None:
     with pytest.raises(InvalidInputs):
         await engine.start(DOUBLE, {"a": 1}, final_callback=given)
     assert await (await engine.open()).runs() == []
@@ -288,9 +288,7 @@ async def test_a_receiver_that_is_gone_is_not_asked_again(engine: TestEngine, re
     assert (await delivery(engine, run.id)).outcome == "dead"
 
 
-async def test_a_delivery_that_nobody_takes_for_three_days_is_dead(
-    engine: TestEngine, receiver: Receiver
-) -> None:
+async def test_a_delivery_that_fails_for_three_days_is_dead(engine: TestEngine, receiver: Receiver) -> None:
     receiver.down()
     run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
     await engine.finish(run)
@@ -389,7 +387,7 @@ async def test_a_run_that_is_interrupted_by_a_restart_is_told(engine: TestEngine
     assert [one.body["status"] for one in receiver.received] == ["interrupted"]
 
 
-async def test_time_in_which_nobody_could_try_does_not_make_a_delivery_dead(
+async def test_time_without_an_engine_does_not_make_a_delivery_dead(
     engine: TestEngine, receiver: Receiver
 ) -> None:
     receiver.down()
@@ -518,7 +516,7 @@ async def test_the_doctor_finds_nothing_wrong_with_deliveries(engine: TestEngine
     assert await found_by_doctor(engine) == []
 
 
-async def test_the_doctor_finds_a_run_whose_end_nobody_will_be_told(
+async def test_the_doctor_finds_a_finished_run_without_its_delivery(
     engine: TestEngine, receiver: Receiver
 ) -> None:
     run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)

@@ -363,7 +363,7 @@ def test_services_are_called_one_after_another_unless_said_otherwise() -> None:
     assert shared(case.succeed("p[1].call", 2)) == {"out": [1, 2]}
 
 
-def test_results_stand_in_the_order_of_services_whoever_answers_first() -> None:
+def test_results_stand_in_the_order_of_services_whichever_answers_first() -> None:
     case = begun(graph("p", {"p": parallel("a", "b", "c", parallel_mode="concurrent")}))
     for index in (2, 0):
         case.succeed(f"p[{index}].call", index)

@@ -179,7 +179,7 @@ def test_a_time_out_keeps_the_key_until_the_attempt_has_answered_and_then_lets_i
     assert let_go(case) == ["charge"]
 
 
-def test_a_late_success_of_a_step_that_timed_out_is_nobodys_answer() -> None:
+def test_a_late_success_of_a_timed_out_step_is_no_answer() -> None:
     case = one("timeout_secs: 1")
     case.start()
     case.grant("charge")
@@ -272,7 +272,7 @@ def test_a_second_grant_starts_nothing() -> None:
 
 
 @pytest.mark.parametrize("state", ["asking", "waiting"])
-def test_whoever_adopts_the_run_asks_again(state: str) -> None:
+def test_the_process_that_adopts_the_run_asks_again(state: str) -> None:
     case = one()
     case.start()
     if state == "waiting":

@@ -144,7 +144,7 @@ def test_where_items_begin_is_forgotten_when_an_outer_scope_is_aborted() -> None
     assert len(case.run.__dict__.get("items", {})) <= 2
 
 
-def test_a_step_that_nobody_names_is_kept_only_for_the_result_and_only_if_small() -> None:
+def test_a_step_that_no_expression_names_is_kept_only_for_the_result_and_only_if_small() -> None:
     case = Case("name: n\nsteps: [{id: a, tool: t}, {id: b, tool: t}, {id: c, tool: t}]")
     case.start()
     case.succeed("a", "x" * (RESULT_VALUE_BYTES_MAX - 2))

@@ -244,7 +244,7 @@ def test_frames_of_a_nested_workflow_with_an_output_are_dropped_when_it_ends() -
     assert sorted(case.run.frames) == [""]
 
 
-def test_frames_of_a_nested_workflow_that_nobody_names_are_dropped_when_it_ends() -> None:
+def test_frames_of_a_nested_workflow_that_no_expression_names_are_dropped_when_it_ends() -> None:
     top = PARENT.replace(', args: {all: "{{ inner }}"}', "") + 'output: "{{ last }}"\n'
     case = parent(top=top)
     case.succeed("s", 3)

@@ -44,7 +44,7 @@ def test_what_was_copied_is_part_of_the_output() -> None:
     assert case.output() == {"a": 1, "b": 2, "c": 3}
 
 
-def test_a_rerun_that_nobody_drives_yet_begins_at_its_first_step_when_somebody_does() -> None:
+def test_a_rerun_without_an_owner_begins_at_its_first_step_when_it_is_adopted() -> None:
     case, begun = rerun("c", drive=False, a=1, b=2)
     assert begun == [] and case.run.status == "pending"
     case.epoch += 1

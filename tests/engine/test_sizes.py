@@ -72,7 +72,7 @@ def test_errors_of_iterations_count_too() -> None:
     assert end.error is not None and end.error.kind == "output_too_large"
 
 
-def test_a_loop_whose_outputs_nobody_asks_for_may_give_as_much_as_it_likes() -> None:
+def test_a_loop_whose_outputs_are_not_kept_has_no_size_limit() -> None:
     case = Case(LOOP.replace("AT_ONCE", "1") + "output: done\n", {"xs": list(range(5))})
     case.start()
     for index in range(4):

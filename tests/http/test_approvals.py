@@ -405,7 +405,7 @@ async def test_a_link_of_an_approver_who_has_answered_is_not_listed(ask: People)
     assert await links_shown(ask, run_id, keys["ada"]) == []
 
 
-async def test_nobody_makes_a_link_in_the_name_of_another_but_an_admin(ask: People) -> None:
+async def test_only_an_admin_makes_a_link_in_the_name_of_another_person(ask: People) -> None:
     path = f"/api/v1/runs/{await ask.waiting()}/approvals/gate/links"
     keys = await keyed(ask, ("ada", "approve"), ("ron", "run"))
     for name, by, status in [

@@ -54,7 +54,7 @@ JSON_OF_100 = "Content-Type: application/json\r\nContent-Length: 100\r\n\r\n"
 
 @pytest.mark.usefixtures("hurried")
 @pytest.mark.parametrize("part", ["nothing", "half a head", "half a body"])
-async def test_whoever_does_not_finish_a_request_is_cut_off(ask: Asker, part: str) -> None:
+async def test_a_client_that_does_not_finish_a_request_is_cut_off(ask: Asker, part: str) -> None:
     said = {"nothing": b"", "half a head": head(ask), "half a body": head(ask, JSON_OF_100) + b"{"}[part]
     assert await end_of(*await sent(ask, said)) == b""
 
@@ -159,7 +159,7 @@ async def test_beside_200_slow_and_broken_clients_others_are_answered(ask: Asker
 
 
 @pytest.mark.usefixtures("hurried")
-async def test_whoever_does_not_take_an_answer_is_cut_off(ask: Asker) -> None:
+async def test_a_client_that_does_not_read_a_response_is_cut_off(ask: Asker) -> None:
     one = f"GET /openapi.json HTTP/1.1\r\nHost: {ask.host}:{ask.port}\r\n\r\n".encode()
     _, writer = await asyncio.open_connection(ask.host, ask.port, limit=1024)
     writer.write(one * 500)  # more than the buffers between us hold

@@ -410,7 +410,7 @@ async def test_a_tenant_hears_nothing_of_another(ask: Asker) -> None:
     assert answer.status == 404
 
 
-async def test_a_run_whose_events_cannot_be_told_ends_nobodys_stream(
+async def test_a_run_whose_events_cannot_be_read_ends_no_stream(
     ask: Asker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad, good = await two(ask), await two(ask)
@@ -430,7 +430,7 @@ async def test_a_run_whose_events_cannot_be_told_ends_nobodys_stream(
 # --------------------------------------------------------------------------------------------- slow, many, gone
 
 
-async def test_a_reader_who_takes_nothing_in_holds_nobody_back(ask: Asker) -> None:
+async def test_a_reader_that_reads_nothing_delays_no_other_reader(ask: Asker) -> None:
     with socket.create_connection((ask.host, ask.port)) as deaf:
         deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024)
         deaf.sendall(f"GET /api/v1/events?from=0 HTTP/1.1\r\nHost: {ask.host}:{ask.port}\r\n\r\n".encode())

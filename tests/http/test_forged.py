@@ -166,7 +166,7 @@ async def test_a_callback_after_its_time_is_told_so_however_it_comes(guarded: Sa
     ).body == expired[1]
 
 
-async def test_nobody_resumes_what_another_tenant_waits_for(guarded: Said) -> None:
+async def test_no_tenant_resumes_a_wait_of_another_one(guarded: Said) -> None:
     theirs = await key(guarded, "run", "read", "resume", tenant="acme")
     run_id = await paused(guarded, theirs)
     body = {"task_id": "T1", "result": "stolen"}
@@ -262,7 +262,7 @@ async def test_what_is_sent_to_a_link_without_its_form_answers_nothing(guarded: 
     assert await answers_to(guarded, run_id) == []
 
 
-async def test_a_link_answers_for_its_own_tenant_whoevers_key_is_shown_with_it(guarded: Said) -> None:
+async def test_a_link_answers_for_its_own_tenant_whatever_key_is_sent_with_it(guarded: Said) -> None:
     theirs = await key(guarded, "admin", tenant="acme")
     run_id, link = await linked(guarded, theirs)
     own_id, _ = await linked(guarded)
@@ -274,7 +274,7 @@ async def test_a_link_answers_for_its_own_tenant_whoevers_key_is_shown_with_it(g
     assert (await run_of(guarded, own_id))["status"] == "waiting"
 
 
-async def test_nobody_makes_or_answers_links_to_what_another_tenant_asks(guarded: Said) -> None:
+async def test_no_tenant_makes_or_answers_links_to_approvals_of_another_one(guarded: Said) -> None:
     theirs = await key(guarded, "admin", tenant="acme")
     run_id, _ = await linked(guarded, theirs)
     path = f"/api/v1/runs/{run_id}/approvals/gate"

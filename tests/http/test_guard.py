@@ -297,7 +297,7 @@ async def test_a_key_is_slowed_down_wherever_it_is_used_from(api_keys: ApiKeys, 
 
 
 @pytest.mark.anyio
-async def test_an_open_route_asks_nobody_for_a_key(api_keys: ApiKeys, clock: ManualClock) -> None:
+async def test_an_open_route_needs_no_key(api_keys: ApiKeys, clock: ManualClock) -> None:
     guard = made_guard(Keys(api_keys, "127.0.0.1", BOOTSTRAP), clock)
     assert guard.asker(None, {}, CLIENT) == ANONYMOUS
     assert ANONYMOUS.scopes == frozenset()

@@ -170,7 +170,7 @@ async def test_what_was_said_of_a_service_outlives_the_server(settings: Settings
 
 
 @pytest.mark.parametrize("public_url", [None, PUBLIC])
-async def test_nobody_is_told_an_address_while_there_is_none(tmp_path: Path, public_url: str | None) -> None:
+async def test_no_callback_url_is_given_without_a_public_url(tmp_path: Path, public_url: str | None) -> None:
     settings = Settings(db=f"sqlite:///{tmp_path / 'test.db'}", port=0, public_url=public_url)
     async with serving(settings) as server, aiohttp.ClientSession() as session:
         ask = Asker(server, session, Holds())

@@ -82,7 +82,7 @@ async def test_a_server_without_room_on_its_disk_is_not_ready(
     assert (await ask("GET", "/readyz")).status == 200
 
 
-async def test_whoever_asks_all_the_time_makes_no_commits(
+async def test_a_client_that_asks_all_the_time_makes_no_commits(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store, probes = ask.serving.services.engine.store, 0

@@ -97,7 +97,7 @@ async def test_a_second_server_on_the_same_file_is_refused_and_told_where_the_fi
             pass
 
 
-async def test_after_leaving_nobody_has_the_file(settings: Settings) -> None:
+async def test_after_leaving_no_process_has_the_file(settings: Settings) -> None:
     async with serving(settings) as server:
         assert server.mode == "local" and server.taken_up == 0
     assert read_lock(f"{settings.db.removeprefix('sqlite:///')}.lock") == {}
@@ -155,7 +155,7 @@ async def test_a_start_under_a_key_is_answered_byte_for_byte_after_a_restart(set
     assert answers[2][0] == 422
 
 
-async def test_whoever_is_let_in_finds_the_folder_published(settings: Settings, tmp_path: Path) -> None:
+async def test_the_first_request_finds_the_folder_published(settings: Settings, tmp_path: Path) -> None:
     (tmp_path / "flows").mkdir()
     (tmp_path / "flows" / "held.json").write_bytes(msgspec.json.encode(HELD))
     with_flows = msgspec.structs.replace(settings, flows=str(tmp_path / "flows"))
@@ -164,7 +164,7 @@ async def test_whoever_is_let_in_finds_the_folder_published(settings: Settings, 
         assert (status, found["number"]) == (200, 1)
 
 
-async def test_whoever_waits_for_a_run_is_answered_when_the_server_leaves(tmp_path: Path) -> None:
+async def test_callers_that_wait_for_a_run_are_answered_when_the_server_leaves(tmp_path: Path) -> None:
     async with server_process(tmp_path / "test.db") as server, aiohttp.ClientSession() as session:
         body = {"spec": HELD, "wait_secs": 60}
         waits = asyncio.ensure_future(asked(session, f"{server.address}/api/v1/runs", body))

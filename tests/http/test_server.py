@@ -165,7 +165,7 @@ async def test_when_the_store_is_away_the_answer_says_when_to_come_back(
     assert answer.headers["Retry-After"] == "1"
 
 
-async def test_whoever_gives_up_while_sending_leaves_nothing_behind(ask: Asker) -> None:
+async def test_a_client_that_gives_up_while_sending_leaves_nothing_behind(ask: Asker) -> None:
     _, writer = await asyncio.open_connection(ask.host, ask.port)
     head = f"POST {RUNS} HTTP/1.1\r\nHost: {ask.host}:{ask.port}\r\nContent-Type: application/json\r\n"
     writer.write(f"{head}Content-Length: 100\r\n\r\n{{".encode())

@@ -659,7 +659,7 @@ async def test_registering_again_says_anew_what_a_worker_does(centre: TaskApi) -
 
 
 @pytest.mark.anyio
-async def test_a_heartbeat_of_a_worker_that_nobody_knows_is_404(centre: TaskApi) -> None:
+async def test_a_heartbeat_of_an_unknown_worker_is_404(centre: TaskApi) -> None:
     assert await centre.ask("POST", "/heartbeat", {"id": "w9"}) == (404, {"error": "not found"})
     assert (await centre.ask("POST", "/heartbeat", {"load": 1}))[0] == 400
 

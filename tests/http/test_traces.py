@@ -68,6 +68,8 @@ async def test_without_spans_of_our_own_a_worker_gets_the_trace_as_it_came(
 
 
 @pytest.mark.parametrize("header", ["", "no trace", f"{HEADER}-more"])
-async def test_what_is_no_trace_reaches_nobody(ask: Asker, told: list[Any], header: str) -> None:
+async def test_an_invalid_trace_header_is_passed_to_no_worker(
+    ask: Asker, told: list[Any], header: str
+) -> None:
     await run(ask, traceparent=header)
     assert told == [None]

@@ -189,7 +189,7 @@ async def test_a_cancel_is_told_to_the_worker(ask: Asker) -> None:
     assert (await ask("GET", f"/api/v1/runs/{run_id}")).body["status"] == "cancelled"
 
 
-async def test_a_poll_by_nobody_or_by_one_who_is_called_is_refused(ask: Asker) -> None:
+async def test_a_poll_by_an_unknown_worker_or_by_a_push_worker_is_refused(ask: Asker) -> None:
     nobody = await ask("POST", "/api/v1/assignments/poll", {"worker_id": "nobody"})
     assert (nobody.status, nobody.code) == (404, "not_found")
     await ask("POST", "/api/v1/workers", {**PULL, "kind": "http", "url": "http://127.0.0.1:9"})
@@ -280,7 +280,7 @@ async def test_a_job_is_not_for_another_tenant(ask: Asker, keys: dict[str, dict[
     assert (await ask("POST", place, body, headers=keys["one"])).status == 200
 
 
-async def test_a_key_for_some_services_fetches_no_others_whoever_it_polls_as(ask: Asker) -> None:
+async def test_a_key_for_some_services_fetches_no_others_whichever_worker_it_polls_as(ask: Asker) -> None:
     await ask("POST", "/api/v1/workers", {**PULL, "services": ["work", "else"]})  # before there was a key
     await ask.start(spec=STEP)
     made = await ask.serving.services.api_keys.create("default", "limited", ["worker"], services=["else"])

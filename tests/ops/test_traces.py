@@ -147,7 +147,7 @@ def test_a_traceparent_is_taken_as_it_is() -> None:
     assert given(HEADER) == HEADER
 
 
-async def test_nothing_is_traced_where_nobody_says_where_to(engine: Engine) -> None:
+async def test_nothing_is_traced_without_an_exporter(engine: Engine) -> None:
     assert traces.begin(engine.door, engine.dispatch.jobs, None) is None
     assert engine.door.watchers == []
 

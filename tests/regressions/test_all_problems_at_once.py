@@ -18,7 +18,7 @@ def test_a_misspelt_tool_is_told_in_its_line_beside_the_other_mistakes_of_the_st
     assert problems(text) == [("unknown_key", 4), ("unknown_key", 5), ("invalid_policy", 6)]
 
 
-def test_a_step_of_a_kind_that_nobody_knows_tells_its_unknown_keys() -> None:
+def test_a_step_of_an_unknown_kind_reports_its_unknown_keys() -> None:
     text = "name: w\nsteps:\n  - id: a\n    kind: zzz\n    foo: 1\n    items: $.x\n"
     assert problems(text) == [("unknown_kind", 4), ("unknown_key", 5)]
 

@@ -173,7 +173,7 @@ def _has(batch: Batch, kind: str) -> bool:
 
 
 @by_hand
-async def test_an_answer_in_a_commit_that_failed_answers_nobody_until_it_is_durable(tmp_path: Path) -> None:
+async def test_an_output_in_a_failed_commit_answers_no_key_until_it_is_durable(tmp_path: Path) -> None:
     desk = Desk()
     async with opened(tmp_path, [desk.tool], clock()) as engine:
         runs = await waiting(engine, 2)
@@ -340,7 +340,7 @@ async def test_an_answer_expires_by_the_wall_clock(tmp_path: Path) -> None:
 
 
 @by_hand
-async def test_a_late_success_of_a_step_that_timed_out_answers_nobody(tmp_path: Path) -> None:
+async def test_a_late_success_of_a_timed_out_step_answers_no_key(tmp_path: Path) -> None:
     @tool(name="step")
     async def step(ctx: Context) -> str:
         try:

@@ -27,7 +27,7 @@ async def with_context(ctx: Context) -> str:
 
 
 @pytest.mark.anyio
-async def test_arguments_that_are_no_object_fail_their_step_and_nobody_else(tmp_path: Path) -> None:
+async def test_arguments_that_are_no_object_fail_only_their_step(tmp_path: Path) -> None:
     bad = "name: bad\ninputs: {x: {}}\nsteps: [{id: a, tool: with_context, args: '{{inputs.x}}'}]"
     async with Holdfast(str(tmp_path / "a.db"), tools=[ok, with_context]) as hf:
         good = "name: good\nsteps: [{id: a, tool: ok}]"

@@ -305,7 +305,7 @@ async def test_a_batch_that_is_refused_for_no_known_reason_sets_only_its_own_run
 
 
 @by_hand
-async def test_whoever_waits_for_a_run_that_was_set_aside_is_told(tmp_path: Path) -> None:
+async def test_callers_that_wait_for_a_quarantined_run_get_an_error(tmp_path: Path) -> None:
     steps = Gated("b")
     async with opened(tmp_path, [steps.tool], clock()) as engine:
         run = await engine.begin(CHAIN)

@@ -54,7 +54,7 @@ async def test_each_of_a_crowd_is_woken_once_and_in_order() -> None:
     assert woken == crowd
 
 
-async def test_one_that_was_disarmed_takes_nobodys_turn() -> None:
+async def test_a_disarmed_timer_takes_no_other_timers_turn() -> None:
     woken: list[RunNo] = []
     timers = timers_that(woken.append)
     gone, left = a_crowd(2 * WOKEN_AT_ONCE)[:WOKEN_AT_ONCE], a_crowd(2 * WOKEN_AT_ONCE)[WOKEN_AT_ONCE:]

@@ -99,7 +99,7 @@ def test_what_became_due_while_the_machine_slept_is_woken_by_the_next_look() -> 
     asyncio.run(main())
 
 
-def test_a_clock_that_was_set_back_wakes_nobody_early() -> None:
+def test_a_clock_that_was_set_back_wakes_no_timer_early() -> None:
     async def main() -> None:
         watched = Watched()
         watched.timers.arm(RunNo(1), Millis(watched.clock.now() + 5))

@@ -916,7 +916,7 @@ def test_jitter_outside_its_range_is_clamped_and_noted() -> None:
     assert [(note.code, note.line) for note in spec.notes] == [("clamped", 3)]
 
 
-def test_two_containers_of_one_id_confuse_nobody() -> None:
+def test_two_containers_with_one_id_are_reported_once() -> None:
     text = workflow(
         "  - {id: p, kind: parallel}\n"
         "  - {id: b, tool: t, args: {v: '{{ x }}'}}\n"

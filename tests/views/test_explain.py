@@ -162,7 +162,7 @@ async def test_reasons_beyond_the_limit_are_counted(tmp_path: Path) -> None:
 
 
 @by_hand
-async def test_a_run_whose_process_was_killed_is_driven_by_nobody(tmp_path: Path) -> None:
+async def test_a_run_whose_process_was_killed_is_driven_by_no_process(tmp_path: Path) -> None:
     async with opened(tmp_path, [endless], clock()) as engine:
         run = await begun(engine, ONE)
         engine.crash()
@@ -173,7 +173,7 @@ async def test_a_run_whose_process_was_killed_is_driven_by_nobody(tmp_path: Path
 
 
 @by_hand
-async def test_a_run_that_another_process_left_out_is_driven_by_nobody(tmp_path: Path) -> None:
+async def test_a_run_that_another_process_left_out_is_driven_by_no_process(tmp_path: Path) -> None:
     async with opened(tmp_path, [endless], clock()) as engine:
         run = await begun(engine, ONE)
         engine.crash()
@@ -284,7 +284,7 @@ async def test_a_start_that_waits_for_a_thread_says_so(tmp_path: Path) -> None:
 
 
 @by_hand
-async def test_a_service_that_nobody_serves_says_so(tmp_path: Path) -> None:
+async def test_a_service_without_a_worker_says_so(tmp_path: Path) -> None:
     async with opened(tmp_path, [], clock()) as engine:
         run = await begun(engine, SERVICE)
         why = await Services(engine).queries.explain(DEFAULT_TENANT, run.id)

@@ -162,7 +162,7 @@ async def test_large_inputs_and_outputs_are_shown_whole(tmp_path: Path) -> None:
 
 
 @by_hand
-async def test_whoever_sees_that_a_run_is_completed_sees_its_output(tmp_path: Path) -> None:
+async def test_a_reader_that_sees_a_completed_run_sees_its_output(tmp_path: Path) -> None:
     """Looked at again and again while many runs end, also from another connection."""
     async with opened(tmp_path, [echo], clock()) as engine:
         services = Services(engine)

@@ -57,6 +57,7 @@ SELECT part, body FROM board WHERE run = $1 AND part = ANY ($2::text[])
 SELECT no FROM (SELECT no, finished_at FROM run ORDER BY no DESC LIMIT $1) r
  WHERE EXISTS (SELECT 1 FROM journal WHERE run = r.no AND seq >= $2)
    AND NOT EXISTS (SELECT 1 FROM board WHERE run = r.no AND (r.finished_at IS NULL OR part = 'head'))
+ ORDER BY no DESC
 
 -- name: blob_head
 SELECT substring(body FROM 1 FOR $3::int), octet_length(body) FROM blob WHERE run = $1 AND sha256 = $2

@@ -214,6 +214,30 @@ async def test_a_time_limit_for_statements_of_the_role_does_not_cut_a_commit_off
     await store.close()
 
 
+async def test_the_feed_goes_on_after_a_restore_on_a_server_that_has_made_fewer_transactions(
+    postgres_server: Server,
+) -> None:
+    database = await postgres_server.new_database()
+    before = PostgresStore(database)
+    await before.open()
+    await commit(before, started(1))
+    await before.close()
+    await postgres_server.execute(
+        "UPDATE journal SET xid = (xid::text::bigint + 1000000)::text::xid8", database
+    )
+    for seq in (2, 3):  # a node that is started again finds the order in place
+        restored = PostgresStore(database)
+        await restored.open()
+        kept = await restored.feed_end()
+        await commit(restored, appended(row(1, seq)))
+        assert [one.seq for one in (await restored.feed(DEFAULT_TENANT, kept, 9)).rows] == [seq]
+        await restored.close()
+    last = PostgresStore(database)
+    await last.open()
+    assert [one.seq for one in await feed_of(last)] == [1, 2, 3]
+    await last.close()
+
+
 async def test_a_commit_that_reaches_the_server_twice_is_written_once(
     database: str, postgres_server: Server
 ) -> None:

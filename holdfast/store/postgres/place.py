@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -18,6 +19,8 @@ from holdfast.store.node_names import node_name
 from holdfast.store.postgres.asking import READERS_MAX
 from holdfast.store.promotion import Progress
 from holdfast.store.statements import migrations, statements
+
+log = logging.getLogger("holdfast")
 
 CONNECT_SECONDS: Final = 10.0
 CONNECTIONS: Final = (
@@ -177,6 +180,21 @@ async def _migrate(db: Any, address: Address) -> None:
         if number > len(done):
             await db.execute(script)
             await db.execute(statements("postgres")["add_migration"], number, name)
+    await _keep_order(db, address)
+
+
+async def _keep_order(db: Any, address: Address) -> None:
+    """A database that was restored on another server has rows with ids of transactions that this one has not come to. Those of new rows
+    go on from there, so positions in the feed that readers kept stay right."""
+    sql = statements("postgres")
+    last, mine, ahead = await db.fetchrow(sql["last_xid"])
+    if last > mine:
+        ahead += last - mine
+        await db.execute(sql["set_xid_ahead"], ahead)
+        await db.execute(sql["go_ahead"].format(ahead=int(ahead)))
+        log.warning(
+            "%s was restored on another server; its feed of events goes on where it was", address.shown
+        )
 
 
 def migrations_with_sums() -> list[tuple[int, str, str]]:

@@ -19,6 +19,19 @@ SELECT c.relname FROM pg_class c WHERE c.relnamespace = current_schema()::regnam
 -- name: make_migrations
 CREATE TABLE migration (number int PRIMARY KEY, checksum text NOT NULL, applied_at timestamptz NOT NULL DEFAULT clock_timestamp())
 
+-- name: last_xid
+-- That of the last row of the journal, the one that a row written now would get, and by how much those are ahead of the server's.
+WITH ahead AS (SELECT coalesce((SELECT convert_from(value, 'UTF8')::bigint FROM meta WHERE key = 'xid_ahead'), 0) AS n)
+SELECT coalesce((SELECT xid::text::bigint FROM journal ORDER BY xid DESC LIMIT 1), 0),
+       pg_current_xact_id()::text::bigint + n, n FROM ahead
+
+-- name: set_xid_ahead
+INSERT INTO meta (key, value) VALUES ('xid_ahead', convert_to($1::bigint::text, 'UTF8'))
+    ON CONFLICT (key) DO UPDATE SET value = excluded.value
+
+-- name: go_ahead
+ALTER TABLE journal ALTER COLUMN xid SET DEFAULT ((pg_current_xact_id()::text::bigint + {ahead})::text::xid8)
+
 -- name: applied_migrations
 SELECT number, checksum FROM migration ORDER BY number
 

@@ -145,13 +145,17 @@ SELECT no, (SELECT coalesce(max(seq), 0) FROM journal WHERE journal.run = no) FR
 SELECT j.xid::text::bigint, j.pos, j.run, r.id, coalesce(s.workflow, ''), r.version, j.seq, j.epoch, j.at, j.kind,
        CASE WHEN r.tenant = $3 THEN j.body END
   FROM (SELECT * FROM journal
-         WHERE (xid, pos) > ($1::text::xid8, $2::bigint) AND xid < pg_snapshot_xmin(pg_current_snapshot())
+         WHERE (xid, pos) > ($1::text::xid8, $2::bigint) AND xid < ((pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+                  + coalesce((SELECT convert_from(value, 'UTF8')::bigint FROM meta WHERE key = 'xid_ahead'), 0))::text::xid8)
          ORDER BY xid, pos LIMIT $4) j
   LEFT JOIN run r ON r.no = j.run LEFT JOIN series s ON s.no = r.series
  ORDER BY j.xid, j.pos
 
 -- name: feed_end
-SELECT xid::text::bigint, pos FROM journal WHERE xid < pg_snapshot_xmin(pg_current_snapshot()) ORDER BY xid DESC, pos DESC LIMIT 1
+SELECT xid::text::bigint, pos FROM journal
+ WHERE xid < ((pg_snapshot_xmin(pg_current_snapshot())::text::bigint
+        + coalesce((SELECT convert_from(value, 'UTF8')::bigint FROM meta WHERE key = 'xid_ahead'), 0))::text::xid8)
+ ORDER BY xid DESC, pos DESC LIMIT 1
 
 -- name: feed_rest
 -- About how many rows come after a place; it is not counted further than a million.

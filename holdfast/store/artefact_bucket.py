@@ -10,6 +10,7 @@ has just stored, whichever node it ran on. Credentials come from the environment
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import secrets
 from collections.abc import Callable, Collection, Iterator
@@ -67,6 +68,12 @@ HINTS: Final = {
     "AuthorizationHeaderMalformed": "the region is wrong; add ?region=NAME to the address",
     "PermanentRedirect": "the bucket is in another region; add ?region=NAME to the address",
 }
+OF_MACHINES: Final = "//169.254."  # where machines and containers of a cloud ask for their role
+NO_CREDENTIALS: Final = (
+    "there are no credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or give the machine a role"
+)
+
+log = logging.getLogger("holdfast")
 
 
 class Bucket:
@@ -133,6 +140,7 @@ class ArtefactBucket(Artefacts):
         except ArtefactsUnavailable as error:
             if error.is_final:
                 raise
+            log.warning("%s; steps cannot store files until it can be reached", error)
 
     # ------------------------------------------------------------------------------------------------ storing
 
@@ -253,5 +261,5 @@ class ArtefactBucket(Artefacts):
                 return ArtefactsUnavailable(
                     f"{self.bucket.shown} cannot be {done}: {hint} ({code})", is_final=True
                 )
-        reason = text.partition("\n")[0][:REASON_CHARS]
+        reason = NO_CREDENTIALS if OF_MACHINES in text else text.partition("\n")[0][:REASON_CHARS]
         return ArtefactsUnavailable(f"{self.bucket.shown} cannot be {done} now: {reason}")

@@ -169,14 +169,20 @@ def test_a_bucket_that_is_missing_is_found_out_at_once(s3: S3, tmp_path: Path) -
     assert caught.value.is_final
 
 
+def test_a_machine_without_credentials_is_told_which_variables_to_set(kept: ArtefactBucket) -> None:
+    asked = OSError("Error performing PUT http://169.254.169.254/latest/api/token in 1s")
+    assert "there are no credentials; set AWS_ACCESS_KEY_ID" in str(kept._away("read", asked))
+
+
 def test_a_server_that_is_away_is_no_reason_not_to_start(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
     monkeypatch.setattr(artefact_bucket, "PROMPT", {"max_retries": 0})
     away = opened("s3://bucket/files?endpoint=http://127.0.0.1:1", tmp_path)
     away.check()
+    assert "steps cannot store files until it can be reached" in caplog.text
     with pytest.raises(ArtefactsUnavailable, match="cannot be read now") as caught:
         away.find(SHA)
     assert SECRET not in str(caught.value) and KEY not in str(caught.value)

@@ -45,6 +45,7 @@ _KEPT: Final = (StepSucceeded, StepFailed, StepPaused, AttemptTimedOut, AttemptR
 # requests within a few turns, and a commit costs as much as a dozen entries.
 FEW: Final = 3
 ENOUGH: Final = 64
+TURNS_MAX: Final = 32  # of the loop, in which a commit waits for a row that is to be part of it
 
 
 class FiringLost(HoldfastError):
@@ -86,6 +87,8 @@ class Commits:
         self.in_flight = False
         self.is_scheduled = False
         self._gathered = 0  # entries at the last look
+        self.expected = 0  # rows that are being decided, and are to be part of the commit that is collected
+        self._turns = 0  # in which it waited for them
         self._submitted = 0.0
         self._idle: list[Reply] = []
         self._begun = self._over = 0  # commits
@@ -156,7 +159,11 @@ class Commits:
             self._gathered = count
             asyncio.get_running_loop().call_soon(self._flush)
             return
-        self.is_scheduled, self._gathered = False, 0
+        if self.expected and self._turns < TURNS_MAX:
+            self._turns += 1
+            asyncio.get_running_loop().call_soon(self._flush)
+            return
+        self.is_scheduled, self._gathered, self._turns = False, 0, 0
         if self.in_flight or self.committer.is_shut or self.is_empty:
             return
         batch, entries = self.batch, self.entries

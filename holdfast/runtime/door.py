@@ -96,6 +96,8 @@ class Door:
         self.ahead, self.enter = commits.ahead, commits.enter
         # What the commit that ends a run writes for schedules that wait for that; None if there are none.
         self.ends: Callable[[ResidentRun], list[Firing]] | None = None
+        # Told that the commit which is collected ends a run of a schedule.
+        self.on_scheduled_end: Callable[[ResidentRun], None] = lambda resident: None
         self.parks = True
         self.shares_runs = False  # other nodes may drive runs of this database
         self._split = SplitDecisions(self._continue)
@@ -340,8 +342,10 @@ class Door:
             self.commits.batch.callback_deliveries += callback_deliveries_of(run)
         if is_over and self.ends is not None:
             self.commits.batch.firings += self.ends(resident)
-        if is_over and resident.schedule is not None and run.status != "cancelled":
-            self.commits.batch.schedule_ends.append(schedule_end(resident, resident.schedule))
+        if is_over and resident.schedule is not None:
+            if run.status != "cancelled":
+                self.commits.batch.schedule_ends.append(schedule_end(resident, resident.schedule))
+            self.on_scheduled_end(resident)
         self.commits.batch.changes[run.no] = RunChange(
             run.status, not parked, run.epoch, wake_at, needs, finished_at
         )

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Awaitable, Callable, Iterable
 from functools import partial
 
 import msgspec
 
-from holdfast.errors import HoldfastError, Unavailable
+from holdfast.errors import HoldfastError, NodeIsOver, Unavailable
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.commits import FiringLost
 from holdfast.runtime.committer import Committer
@@ -27,6 +28,7 @@ from holdfast.store.records import NewRun
 from holdfast.store.schedule_records import Firing, ScheduleState
 from holdfast.triggers.ahead import FIRES_MAX, PORTION, Basis, Portion, Portions, is_plain
 from holdfast.triggers.deciding import Decided, Deciding, order_of
+from holdfast.triggers.last_row import LastRow
 from holdfast.triggers.rows import Key, entry, key_of
 from holdfast.triggers.starting import Occasion, Target, Targets, detail_of, is_final, known, reason_of
 from holdfast.values import Millis
@@ -55,16 +57,23 @@ class Fires(Deciding):
         self._newest: dict[Key, Millis] = {}  # when the last run of a schedule has started
         self.prepares = not door.shares_runs  # other nodes could change what the decisions depend on
         self._cancelling: dict[Key, asyncio.Task[None]] = {}
+        self._ends: dict[
+            Key, deque[LastRow]
+        ] = {}  # of runs whose schedules owe occurrences, until these are decided
+        self._following: dict[Key, asyncio.Task[None]] = {}
+        if self.prepares:
+            door.on_scheduled_end = self._ending
 
     @property
     def _tasks(self) -> list[asyncio.Task[None]]:
-        return [*super()._tasks, *self._cancelling.values()]
+        return [*super()._tasks, *self._cancelling.values(), *self._following.values()]
 
     def run_ended(self, resident: ResidentRun) -> None:
         """A run of a schedule has ended, and its end is durable."""
         assert resident.schedule is not None
         key = (resident.run.tenant, resident.schedule, resident.slot)
-        self.ended(key)
+        if not any(end.run.no == resident.run.no for end in self._ends.get(key, ())):
+            self.ended(key)
         if resident.run.status != "completed":
             self.ask(key)  # the schedule may have to pause after too many failures
 
@@ -102,6 +111,61 @@ class Fires(Deciding):
         if undecided:
             raise undecided[0]
         return refused
+
+    # ------------------------------------------------------------------------------------ one run after another
+
+    def _ending(self, resident: ResidentRun) -> None:
+        """The commit that is collected ends a run. If occurrences wait for that, the next one is to start in the same commit: then
+        a long catch-up takes one commit for each instead of two."""
+        assert resident.schedule is not None
+        key = (resident.run.tenant, resident.schedule, resident.slot)
+        if key not in self._owing or not self.is_open or self._is_held or self._is_closed:
+            return
+        ends = self._ends.setdefault(key, deque())
+        ends.append(LastRow(resident.run, self._door.commits))
+        if len(ends) == 1:
+            self._following[key] = asyncio.get_running_loop().create_task(self._follow(key, ends))
+
+    async def _follow(self, key: Key, ends: deque[LastRow]) -> None:
+        """Decide about a schedule at each end of a run, which may come before the one before is done with."""
+        try:
+            while ends:
+                if not await self._goes_on(key, ends[0]):
+                    self.ask(key)
+                ends.popleft().release()
+        except NodeIsOver:
+            self._is_closed = True
+        except Unavailable:
+            self._query_later()
+        finally:
+            for end in ends:
+                end.release()
+            del self._ends[key], self._following[key]
+
+    async def _goes_on(self, key: Key, end: LastRow) -> bool:
+        """Start the next run of a schedule with the end of one; False if the schedule is to be asked once that is durable."""
+        async with self.deciding:
+            one = await self._decided_after(key, end)
+            if one is None:
+                return False
+            await self.carry_out([one])
+            if one.due.next_at is not None:
+                self.timers.due_in_store(Millis(one.due.next_at))
+        return one.known.run_limit == 1 and key not in self._wanted
+
+    async def _decided_after(self, key: Key, end: LastRow) -> Decided | None:
+        """The decision about a schedule once a run has ended whose end is not durable yet; None if it has to wait for that."""
+        states = await self._store.schedule_states([key[:2]])
+        state = next((one for one in states if key_of(one.cursor) == key), None)
+        now = self.timers.check_clock()
+        if state is None or not end.is_collected or self.outages.is_unstored:
+            return None
+        if known(state.schedule.body).spec.pause_after_failures:
+            return None  # the commit counts the failures
+        is_catchup = end.run.trigger is not None and end.run.trigger.is_catchup
+        state = state._replace(open=state.open - 1, catchups=state.catchups - is_catchup)
+        one = self.decide(state, now)
+        return one if one is not None and len(one.due.fires) == 1 else None
 
     # ------------------------------------------------------------------------------------------ before they are due
 
@@ -230,6 +294,8 @@ class Fires(Deciding):
         detail = detail_of(warnings=warnings, shifted_from=occasion.by.shifted_from, late=late)
         self._door.batch.awake_at = self.heartbeat(new.created_at)
         reason = _reason(fire)
+        if (ends := self._ends.get(one.key)) is not None:
+            ends[0].release()
         return one.firing(entry(one.key, occasion.by, "fired", reason, new.created_at, detail, new), run=new)
 
     async def _lost(self, one: Decided) -> list[Firing]:

@@ -100,6 +100,9 @@ async def test_what_waits_for_a_run_to_end_survives_a_crash_at_its_end(engine: T
     await engine.advance(minutes=3)
     opened = (await engine.open())._engine
     opened.fires.run_ended = lambda resident: None  # type: ignore[method-assign]  # the process ends before it acts on it
+    opened.door.on_scheduled_end = lambda resident: (
+        None
+    )  # and there was no time to start the next run with it
     (first,) = await runs(engine)
     await opened.runs.cancel(first.id)
     await engine.advance(seconds=11)
@@ -109,6 +112,38 @@ async def test_what_waits_for_a_run_to_end_survives_a_crash_at_its_end(engine: T
     await engine.advance()
     assert [run.status for run in await runs(engine)] == ["cancelled", "completed", "completed"]
     assert work.calls == []
+
+
+async def test_the_commit_that_ends_a_run_starts_the_one_that_waits_for_it(engine: TestEngine) -> None:
+    gates = Gates()
+    engine.fake_tool("work", side_effect=gates)
+    opened = await put(engine, cron(overlap="buffer_all"))
+    await engine.advance(minutes=3)
+    commits: list[tuple[int, int]] = []
+    opened.door.watchers.append(
+        lambda batch, entries, seconds: commits.append((len(batch.rows), len(batch.new_runs)))
+    )
+    for _ in range(2):
+        gates.open()
+        await engine.advance()
+    assert commits == [(2, 1), (2, 1)]
+    statuses = [run.status for run in await runs(engine)]
+    assert statuses == ["completed", "completed", "running"]
+
+
+async def test_where_a_schedule_is_being_changed_at_the_end_of_a_run_the_end_does_not_wait_for_it(
+    engine: TestEngine,
+) -> None:
+    gates = Gates()
+    work = engine.fake_tool("work", side_effect=gates)
+    opened = await put(engine, cron(overlap="buffer_all"))
+    await engine.advance(minutes=2)
+    async with opened.fires.command():
+        gates.open()
+        await engine.advance()
+        assert [run.status for run in await runs(engine)] == ["completed"]
+    await engine.advance()
+    assert len(work.calls) == 2 and opened.door.commits.expected == 0
 
 
 async def test_cancel_previous_cancels_the_oldest_run_and_fires_when_it_has_ended(engine: TestEngine) -> None:

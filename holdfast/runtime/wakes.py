@@ -65,6 +65,7 @@ class Wakes(Service):
         self._has_filled = False
         self._watching: asyncio.TimerHandle | None = None
         self._is_closed = False
+        self._was_freed = False  # whether a slot has become free while runs were being loaded
 
     # ------------------------------------------------------------------------------------------ open and close
 
@@ -119,8 +120,27 @@ class Wakes(Service):
         finally:
             self._filling = None
 
+    def _freed(self) -> None:
+        self._was_freed = True
+
     async def _fill_once(self) -> None:
         ownership = self._ownership
+        self._was_freed, self._dispatch.when_free = False, self._freed
+        try:
+            now = await self._take_up()
+        finally:
+            self._dispatch.when_free = None
+        if self._door.is_stalled:
+            return  # checked again when commits work
+        if ownership.has_more:
+            self._fill_again |= self._was_freed  # there was no slot for them when it was looked for
+            self._dispatch.when_free = self.fill
+        if ownership.room > 0:
+            await self._sleep_until_due(now)
+
+    async def _take_up(self) -> Millis:
+        """Load runs as long as there are some and there is room; returns the time by which they are due."""
+        ownership, now = self._ownership, self._clock.now()
         while not self._door.is_stalled:
             now = self._clock.now()
             if not self._has_filled:
@@ -129,12 +149,7 @@ class Wakes(Service):
             if not (found and ownership.has_more) or ownership.room <= 0:
                 break
             await asyncio.sleep(0)
-        if self._door.is_stalled:
-            return  # checked again when commits work
-        if ownership.has_more:
-            self._dispatch.when_free = self.fill
-        if ownership.room > 0:
-            await self._sleep_until_due(now)
+        return now
 
     async def _sleep_until_due(self, filled: Millis) -> None:
         """Runs that were due at the last fill are in memory or set aside. Their rows are updated later or never, and

@@ -19,7 +19,7 @@ const FIT_MAX = 1,
   ZOOM_MIN = 0.05,
   ZOOM_MAX = 2.5;
 
-const NOTE_CHAR = 5.8;
+const NOTE_CHAR = 6.1;
 // What a note says beside its first part (the time that a step took) stays whole.
 const noteIn = (note: string, room: number): string => {
   if (note.length <= room) return note;

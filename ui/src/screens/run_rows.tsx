@@ -413,7 +413,7 @@ const Row = ({
           {Object.entries(line.labels)
             .slice(0, 2)
             .map(([name, value]) => (
-              <span class="tag wide" key={name}>
+              <span class="tag wide" key={name} title={`${name}=${value}`}>
                 {name}={value}
               </span>
             ))}

@@ -275,14 +275,16 @@ class Draft(msgspec.Struct, gc=False):
 
     def seen_from(self, frame: str) -> Draft:
         """Return this draft as seen by a step in the given frame."""
-        if frame:
-            frames = [frame]
-            while frame:
-                frame = split(scope_of(frame)[0])[0]
-                frames.append(frame)
-            self.frames = tuple(reversed(frames))
-        else:
+        if not frame:
             self.frames = ("",)
+        elif not (above := split(scope_of(frame)[0])[0]):
+            self.frames = ("", frame)
+        else:
+            frames = [frame, above]
+            while above:
+                above = split(scope_of(above)[0])[0]
+                frames.append(above)
+            self.frames = tuple(reversed(frames))
         return self
 
     def inputs(self) -> Any:

@@ -22,6 +22,7 @@ from holdfast.execution.jobs import Jobs
 from holdfast.execution.queues import Queues
 from holdfast.plan.graph import Call
 from holdfast.runtime.door import Door
+from holdfast.runtime.large_arguments import COUNTED_BYTES
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.tools.registry import Registry, Tool
 from holdfast.tools.secrets import SecretUnavailable
@@ -61,17 +62,13 @@ class Beginning:
         self._may_start, self._again, self._perform = may_start, again, perform
 
     def take_up(self, hand: AtHand, resident: ResidentRun, path: str, number: int) -> bool:
-        """Prepare the runner's next call. A plain one needs no Attempt; see ResidentRun.open_call."""
+        """Prepare the runner's next call. A bare one needs no Attempt."""
         way = resident.open_call
-        if (
-            way is not None
-            and way.name == path
-            and self._may_start is None
-            and self._isolation.running is None
-        ):
-            call: Call = way.call  # type: ignore[assignment]  # which it has, if it is what led to a call
+        is_sure = way is not None and way.name == path
+        call = way.call if is_sure else _bare_call(resident, path, number)  # type: ignore[union-attr]
+        if call is not None and call.is_bare and self._may_start is None and self._isolation.running is None:
             tool = self._registry.get(call.target)
-            if tool is not None and tool.is_plain and call.is_bare and not tool.takes_callback:
+            if tool is not None and tool.is_plain and not tool.takes_callback:
                 try:
                     hand.args = tool.bind(decode(resident.run.steps[path].inputs))
                 except (ValueError, LimitExceeded) as error:
@@ -189,3 +186,14 @@ class Beginning:
             return attempt
         self._perform(attempt)
         return None
+
+
+def _bare_call(resident: ResidentRun, path: str, number: int) -> Call | None:
+    """The call of a start that is still wanted and whose inputs are its arguments as they are."""
+    step = resident.run.steps.get(path)
+    if step is None or step.attempt != number or step.state != "running" or step.target is not None:
+        return None
+    node = resident.plan.root.nodes.get(path) or resident.plan.node(path)
+    if type(node) is not Call or not node.is_bare or len(step.inputs) > COUNTED_BYTES:
+        return None
+    return node if bytes(step.inputs).find(b'"$') < 0 else None

@@ -143,6 +143,9 @@ def evaluate(source: Source | Lookup) -> Evaluate:
         return lambda view: walk(view.inputs(), members, strict=source.strict)
     if source.kind == "vars":
         return _variable(source)
+    if source.kind == "item" and not members:
+        depth = source.depth
+        return lambda view: walk(view.item(view.frames[depth]), ())
     return lambda view: walk(source.whole(view), members, strict=source.strict)
 
 

@@ -260,18 +260,14 @@ class Door:
                 outputs = [outcome.output for outcome in event.taken.values()]
                 for value in (*event.vars.values(), *outputs):
                     self._note_artefacts(resident, bytes(value))
-        if not self._begin_plainly(resident, event, reply, not_before):
+        if not self._begin_plainly(resident, event, reply, max(new.created_at, not_before)):
             self.apply(resident, event, reply, not_before)
 
-    def _begin_plainly(
-        self, resident: ResidentRun, event: RunStarted, reply: Reply, not_before: Millis
-    ) -> bool:
+    def _begin_plainly(self, resident: ResidentRun, event: RunStarted, reply: Reply, at: Millis) -> bool:
         """Apply the start of a run that begins with a call, as `apply` does, without deciding."""
-        run, plan, at = resident.run, resident.plan, self.clock.now()
+        run, plan = resident.run, resident.plan
         if self.watched or plan.asks_workers or self.committer.is_shut:
             return False
-        if at < not_before:
-            at = not_before
         self.deciding[0] = run.no
         try:
             begun = plain.begin(plan, run, event, at)

@@ -12,6 +12,7 @@ from holdfast.engine.decisions import Decision, OpenScope
 from holdfast.engine.draft import DECISIONS_MAX
 from holdfast.engine.state import Run
 from holdfast.plan.graph import Plan
+from holdfast.plan.unread import TEXT_BYTES_MIN
 from holdfast.values import Millis
 from tests.engine.driver import Case, finish, starts, stops, was_cut
 
@@ -57,6 +58,13 @@ def test_an_array_gives_its_members_and_anything_else_one_item(xs: Any, items: l
         case.succeed(f"loop[{index}].s")
     assert seen == items
     assert case.open == ["after"]
+
+
+def test_a_large_item_is_passed_on_as_it_is() -> None:
+    item = {"text": "x" * (TEXT_BYTES_MIN + 1)}
+    case = loop([item])
+    case.start()
+    assert case.args("loop[0].s")["x"] == item
 
 
 def test_the_end_of_an_iteration_beside_others_needs_no_decision(monkeypatch: pytest.MonkeyPatch) -> None:

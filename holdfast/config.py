@@ -122,7 +122,7 @@ DAYS = 'a whole number, or "forever"'
 PORT = "a port from 0 (any that is free) to 65535"
 TENANTS = 'a table for each tenant other than default, with secrets = ["NAME"]'
 LIMITS = "a table of limits by name"
-MCP = "a table with enabled, expose, wait_secs, max_tokens and oauth"
+MCP = "a table with enabled, expose, wait_secs, max_tokens, skip_gate and oauth"
 FOREVER: Final = "forever"
 FOLDERS: Final = frozenset({"flows", "skills", "schedules"})  # in the file, they start from its folder
 
@@ -258,11 +258,21 @@ def _problem(name: str, value: Any) -> tuple[str, Problem] | None:
 
 
 def _wrong_mcp(table: Any) -> tuple[str, Problem] | None:
+    strange = unknown_in(table, Mcp)
+    if strange is not None:
+        hint = did_you_mean(strange, Mcp.__struct_fields__) or f"it is {MCP}"
+        return "mcp", Problem("unknown_key", f'mcp: unknown key "{strange}"', "/mcp", hint=hint)
     try:
         msgspec.convert(table, Mcp)
     except msgspec.ValidationError as error:
         return "mcp", Problem("wrong_type", f"mcp: {error}", "/mcp", hint=f"it is {MCP}")
     return None
+
+
+def unknown_in(table: Any, record: type[msgspec.Struct]) -> str | None:
+    """The first key of a table that a record does not have."""
+    known = record.__struct_fields__
+    return next((key for key in table if key not in known), None) if isinstance(table, dict) else None
 
 
 def _wrong_limits(table: Any) -> list[tuple[str, Problem]]:

@@ -141,6 +141,12 @@ def test_an_unknown_key_is_an_error_with_its_line_and_what_was_perhaps_meant(tmp
     assert problem.hint == "did you mean template_env?"
 
 
+def test_an_unknown_key_of_the_table_of_mcp_is_an_error_with_what_was_perhaps_meant(tmp_path: Path) -> None:
+    assert 'mcp: unknown key "wait_sec" (did you mean wait_secs?)' in str(
+        refused(tmp_path, "[mcp]\nwait_sec = 3\n")
+    )
+
+
 def test_an_unknown_table_is_an_error_with_its_line(tmp_path: Path) -> None:
     (problem,) = refused(tmp_path, 'log = "text"\n\n[server.maya]\nurl = "x"\n').problems
     assert (problem.line, problem.message) == (3, "server must be text")

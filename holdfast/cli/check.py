@@ -32,6 +32,8 @@ from holdfast.spec.schedule_check import check_together
 from holdfast.spec.schedule_record import ScheduleSpec
 from holdfast.spec.skill import skill_from_file
 from holdfast.spec.step_kinds import KINDS
+from holdfast.tools.registry import Registry
+from holdfast.views.misfits import report_misfits
 
 TOOLS_NAMED_MAX: Final = 10  # in a hint
 
@@ -49,12 +51,12 @@ def command(given: Given) -> int:
     """Check all files, with --tools also the tools that they call; returns the exit code."""
     reserve_stdout()
     settings = settings_of(given)
-    known = load_tools(settings).names() if settings.tools else None
+    tools = load_tools(settings) if settings.tools else None
     files = [Path(file) for file in given.arguments]
     if given.has("--fix"):
         for file in files:
-            fix(file, partial(_read, file, known, settings), is_sure=given.has("--yes"))
-    found = _together([_checked(file, known, settings) for file in files])
+            fix(file, partial(_read, file, tools, settings), is_sure=given.has("--yes"))
+    found = _together([_checked(file, tools, settings) for file in files])
     is_valid = not any(one.problems for one in found)
     if given.has("--json"):
         is_written = give({"valid": is_valid, "files": [_data(one) for one in found]})
@@ -65,9 +67,9 @@ def command(given: Given) -> int:
     return 0 if is_valid else 2
 
 
-def _checked(file: Path, known: Collection[str] | None, settings: Settings) -> Checked:
+def _checked(file: Path, tools: Registry | None, settings: Settings) -> Checked:
     try:
-        return _of_skill(file) if file.name == SKILL else _read(file, known, settings, text_of(file))
+        return _of_skill(file) if file.name == SKILL else _read(file, tools, settings, text_of(file))
     except InvalidSpec as error:
         return Checked(file, [one if one.source else _placed(one, file) for one in error.problems])
     except LimitExceeded as error:
@@ -76,12 +78,12 @@ def _checked(file: Path, known: Collection[str] | None, settings: Settings) -> C
         return Checked(file, [Problem("unreadable", f"cannot be read: {error.strerror}", source=str(file))])
 
 
-def _read(file: Path, known: Collection[str] | None, settings: Settings, text: str | bytes) -> Checked:
+def _read(file: Path, tools: Registry | None, settings: Settings, text: str | bytes) -> Checked:
     """What is found in the text of a file; raises InvalidSpec with every problem of one that cannot be used."""
     document = parsed(text, str(file))
     if is_schedule_file(file.name) or holds_schedules(document.data):
         return _of_schedules(file, document)
-    return _of_workflow(file, document, known, settings)
+    return _of_workflow(file, document, tools, settings)
 
 
 def _placed(problem: Problem, file: Path) -> Problem:
@@ -100,15 +102,18 @@ def _of_schedules(file: Path, document: Document) -> Checked:
     return Checked(file, (), [*read.notes, *notes], read.schedules)
 
 
-def _of_workflow(
-    file: Path, document: Document, known: Collection[str] | None, settings: Settings
-) -> Checked:
+def _of_workflow(file: Path, document: Document, tools: Registry | None, settings: Settings) -> Checked:
     def judge(spec: Definition, report: Report) -> None:
-        if known is not None:
-            report_unknown_tools(spec, known, report)
+        if tools is not None:
+            report_unknown_tools(spec, tools.names(), report)
 
     spec, problems = checked(document, settings.template_env, judge)
-    return Checked(file, problems, spec.notes if not problems else ())
+    if problems:
+        return Checked(file, problems)
+    report = Report(document, document.source)
+    if tools is not None:
+        report_misfits(spec, tools.get, report.note)
+    return Checked(file, (), (*spec.notes, *report.notes))
 
 
 def _together(found: list[Checked]) -> list[Checked]:

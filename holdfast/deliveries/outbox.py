@@ -236,7 +236,7 @@ class Outbox(Service):
     async def _dead(self, tenant: str, delivery_id: str) -> CallbackDelivery:
         delivery = await self._store.callback_delivery(tenant, delivery_id) if is_text(delivery_id) else None
         if delivery is None:
-            raise NotFound(f"no delivery {delivery_id!a:.80}")
+            raise NotFound(f"no delivery {delivery_id!a:.80}; see holdfast dead-letters list")
         if delivery.outcome != "dead":
             raise Refused(f"delivery {delivery.id} is {delivery.outcome or 'pending'}, not dead")
         return delivery

@@ -154,17 +154,13 @@ class Calls:
 
     def _later(self, talk: Talk, view: RunView) -> dict[str, Any]:
         """The answer to a client that does not understand tasks, when the run is not over."""
-        waits = asks(view)
-        following = f'call workflows_get_status with {{"run_id": "{view.run_id}"}}'
-        if waits:
-            following = _to_answer(view, waits[0])
         return {
             "run_id": view.run_id,
             "workflow_id": view.run_id,
             "root_job_id": view.run_id,
             "status": s1_status(view.status),
             "waits": self.waits(talk, view),
-            "next": following,
+            "next": following(view),
         }
 
     def waits(self, talk: Talk, view: RunView) -> list[dict[str, Any]]:
@@ -268,8 +264,19 @@ def failure(view: RunView) -> dict[str, Any]:
         "status": view.status,
         "message": message,
         "error": error,
-        "next": f'workflows_explain with {{"run_id": "{view.run_id}"}} says why; workflows_rerun runs it again',
+        "next": following(view),
     }
+
+
+def following(view: RunView) -> str | None:
+    """What to call next; nothing after a run that has completed."""
+    run = f'{{"run_id": "{view.run_id}"}}'
+    if view.status == "completed":
+        return None
+    if view.status in TERMINAL:
+        return f"workflows_explain with {run} says why; workflows_rerun runs it again"
+    waits = asks(view)
+    return _to_answer(view, waits[0]) if waits else f"call workflows_get_status with {run}"
 
 
 def _to_answer(view: RunView, wait: Wait) -> str:

@@ -18,8 +18,10 @@ from typing import Any, Final
 
 import msgspec
 
+from holdfast.config import unknown_in
 from holdfast.mcp.link import Addresses, Link, ServerSettings
 from holdfast.mcp.remote_errors import RemoteFailure, TaskBegun
+from holdfast.nearest import did_you_mean
 from holdfast.values import TASK_URL, decode
 
 LEARN_SECONDS: Final = 5.0  # for a plan to wait for what a server says of its tools
@@ -130,6 +132,13 @@ class Servers:
         except (RemoteFailure, TimeoutError) as error:
             log.info("the tools of the MCP server %s are not known: %s", server, error)
 
+    def tools_of(self, server: str) -> list[tuple[str, str, Any]]:
+        """The tools of a server as far as they were listed: name, description, and schema of the arguments."""
+        return [
+            (name, getattr(said, "description", None) or "", getattr(said, "input_schema", None))
+            for name, said in self._listed.get(server, {}).items()
+        ]
+
     def marks_of(self, server: str, tool: str) -> tuple[bool | None, bool | None, bool | None]:
         """Whether a tool is destructive, read-only and idempotent, as its server says. Until its tools have been listed, and
         where it says nothing, MCP counts a tool as destructive."""
@@ -168,6 +177,10 @@ class Servers:
 
 
 def _read(name: str, table: Mapping[str, Any]) -> ServerSettings:
+    strange, known = unknown_in(table, ServerSettings), ServerSettings.__struct_fields__
+    if strange is not None:
+        hint = did_you_mean(strange, known) or f"known keys are {', '.join(known)}"
+        raise ValueError(f'[servers.{name}]: unknown key "{strange}" ({hint})')
     try:
         return msgspec.convert(table, ServerSettings)
     except (msgspec.ValidationError, ValueError) as error:

@@ -10,13 +10,16 @@ from uuid import UUID
 
 import msgspec
 
-from holdfast.api import present, present_plans, present_schedules
+from holdfast.api import present, present_plans, present_schedules, present_steps
+from holdfast.api.visible import check_schedule
 from holdfast.errors import NotFound
 from holdfast.mcp.answers import Result, refused
+from holdfast.mcp.calls import following
 from holdfast.mcp.lookup import fitting_page
 from holdfast.mcp.status import s1_status
 from holdfast.mcp.table import Arguments, Asked, RunId
 from holdfast.values import TERMINAL, Status
+from holdfast.views.cursors import cursor_of, number_of
 from holdfast.views.run_view import RunView
 
 WaitSecs = Annotated[float, msgspec.Meta(ge=0, le=60, description="How long to wait for the run to finish.")]
@@ -55,10 +58,20 @@ def id_refusal(given: dict[str, Any]) -> str | None:
     return None
 
 
+class GetStatus(OneRun, frozen=True, kw_only=True):
+    wait_secs: Annotated[
+        float,
+        msgspec.Meta(
+            ge=0, le=60, description="How long to wait until the run has finished or asks something."
+        ),
+    ] = 0
+
+
 async def get_status(asked: Asked) -> Result:
-    run_id = asked.arguments.id
+    wanted: GetStatus = asked.arguments
+    run_id = wanted.id
     try:
-        view = await asked.services.queries.run(asked.tenant, run_id)
+        view = await asked.services.asking.wait_for(asked.tenant, run_id, wanted.wait_secs)
     except NotFound as error:
         return refused(error, f"no workflow run tracked for id={run_id}")
     return Result(_status(asked, view))
@@ -77,6 +90,7 @@ def _status(asked: Asked, view: RunView) -> dict[str, Any]:
         "output": view.output_text if view.status == "completed" else None,
         "error": None if view.error is None else msgspec.to_builtins(view.error),
         "waits": asked.desk.calls.waits(asked.talk, view),
+        "next": following(view),
     }
 
 
@@ -109,8 +123,62 @@ async def explain(asked: Asked) -> Result:
             "progress": dict(view.progress),
             "failed_steps": failed[:50],
             "waits": asked.desk.calls.waits(asked.talk, view),
+            "next": following(view),
         }
     )
+
+
+class Steps(Arguments, frozen=True, kw_only=True):
+    run_id: RunId
+    under: (
+        Annotated[str, msgspec.Meta(description="Only the steps inside this one: loop, or loop[3].")] | None
+    ) = None
+    failed: Annotated[bool, msgspec.Meta(description="Only steps that failed.")] = False
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
+
+
+async def runs_steps(asked: Asked) -> Result:
+    wanted: Steps = asked.arguments
+    queries = asked.services.queries
+    row = await queries.row(asked.tenant, wanted.run_id)
+    after = 0 if asked.page_cursor is None else number_of(asked.page_cursor)
+    names = await queries.step_names(asked.tenant, wanted.run_id)
+
+    async def page(limit: int) -> dict[str, Any]:
+        part = await queries.run_steps.page(
+            row,
+            every=True,
+            under=wanted.under,
+            statuses=["failed"] if wanted.failed else [],
+            kinds=[],
+            values="head",
+            after=after,
+            limit=limit,
+        )
+        cursor = None if part.after is None else cursor_of(part.after)
+        return {"steps": present_steps.steps(part, names, cursor).items, "cursor": cursor}
+
+    return await fitting_page(asked, wanted.limit, page)
+
+
+class Logs(Arguments, frozen=True, kw_only=True):
+    run_id: RunId
+    step: Annotated[str, msgspec.Meta(description="Only the lines of the step at this path.")] | None = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 50
+
+
+async def runs_logs(asked: Asked) -> Result:
+    wanted: Logs = asked.arguments
+    after = 0 if asked.page_cursor is None else number_of(asked.page_cursor)
+
+    async def page(limit: int) -> dict[str, Any]:
+        found = await asked.services.queries.logs(
+            asked.tenant, wanted.run_id, step=wanted.step, after=after, limit=limit
+        )
+        lines = [msgspec.to_builtins(present.log_line(one)) for one in found.items]
+        return {"lines": lines, "cursor": found.cursor and cursor_of(int(found.cursor))}
+
+    return await fitting_page(asked, wanted.limit, page)
 
 
 class RunsList(Arguments, frozen=True, kw_only=True):
@@ -139,6 +207,24 @@ async def runs_list(asked: Asked) -> Result:
         }
 
     return await fitting_page(asked, wanted.limit, page)
+
+
+class SchedulesWhy(Arguments, frozen=True, kw_only=True):
+    schedule_id: Annotated[str, msgspec.Meta(min_length=1, description="The id of the schedule.")]
+    when: (
+        Annotated[
+            str, msgspec.Meta(description="A date or time, past or future; without it, the last occurrences.")
+        ]
+        | None
+    ) = None
+    limit: Annotated[int, msgspec.Meta(ge=1, le=100)] = 10
+
+
+async def schedules_why(asked: Asked) -> Result:
+    wanted: SchedulesWhy = asked.arguments
+    await check_schedule(asked.services, asked.talk.caller.principal, wanted.schedule_id)
+    found = await asked.services.why.why(asked.tenant, wanted.schedule_id, wanted.when, wanted.limit)
+    return Result(msgspec.to_builtins(present_schedules.why(found)))
 
 
 class SchedulesList(Arguments, frozen=True, kw_only=True):

@@ -10,7 +10,6 @@ Everything that comes from a run is data of its workflow. An answer is cut to th
 from __future__ import annotations
 
 from functools import cache
-from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import parse_qs, unquote
 
@@ -25,6 +24,7 @@ from holdfast.errors import HoldfastError, NotFound
 from holdfast.mcp.answers import fitted
 from holdfast.mcp.calls import Start
 from holdfast.mcp.content import OCTETS, SCHEME, resource_of
+from holdfast.mcp.lessons import about, example, example_names
 from holdfast.mcp.offers import Manner, is_template
 from holdfast.mcp.sees import sees_of
 from holdfast.mcp.table import Desk
@@ -37,7 +37,6 @@ from holdfast.views.run_view import RunView
 JSON: Final = "application/json"
 YAML: Final = "application/yaml"
 STEPS_SHOWN: Final = 100
-EXAMPLES: Final = files("holdfast.mcp") / "examples"
 
 TEMPLATES: Final = (
     ("run://{id}", "run", "A run: status, timeline, explanation.", JSON),
@@ -45,14 +44,6 @@ TEMPLATES: Final = (
     ("workflow://{name}", "workflow", "The published definition of a workflow.", YAML),
     (SCHEME + "{sha256}", "artefact", "A file that a run has stored.", OCTETS),
 )
-
-
-def example_names() -> list[str]:
-    return sorted(one.name.removesuffix(".yaml") for one in EXAMPLES.iterdir() if one.name.endswith(".yaml"))
-
-
-def example(name: str) -> str:
-    return (EXAMPLES / f"{name}.yaml").read_text("utf-8")
 
 
 class Resources:
@@ -216,15 +207,10 @@ def _static() -> list[dict[str, Any]]:
         for name in SCHEMAS
     ]  # fmt: skip
     examples = [
-        {"uri": f"example://{name}", "name": f"example_{name}", "mimeType": YAML, "description": _about(name)}
+        {"uri": f"example://{name}", "name": f"example_{name}", "mimeType": YAML, "description": about(name)}
         for name in example_names()
     ]
     return [*examples, *schemas]
-
-
-def _about(name: str) -> str:
-    """The first line of an example says what it shows."""
-    return example(name).partition("\n")[0].removeprefix("#").strip()
 
 
 def _as_contents(uri: str, block: dict[str, Any]) -> dict[str, Any]:

@@ -53,8 +53,8 @@ CACHED: Final = (
 )  # fmt: skip
 INSTRUCTIONS: Final = (
     "Holdfast runs workflows durably: a run goes on after crashes and restarts. Published workflows are tools of their own;"
-    " workflows_run runs one that you write. A call that does not finish soon is a task, or gives a run_id to follow. The prompt"
-    " write_workflow and the resources example://… and schema://… teach the notation."
+    " workflows_run runs one that you write, and workflows_publish keeps it. A call that does not finish soon is a task, or gives a"
+    " run_id to follow. workflows_help teaches the notation, with examples, and tools_list has the tools that steps may call."
 )
 WORKFLOW_HINTS: Final = Hints(
     destructive=True, open_world=True

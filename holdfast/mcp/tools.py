@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from holdfast.mcp import acting_tools as act
+from holdfast.mcp import keeping_tools as keep
+from holdfast.mcp import learning_tools as learn
 from holdfast.mcp import reading_tools as read
 from holdfast.mcp.lookup import Lookup, lookup
 from holdfast.mcp.table import READS, Hints, Tool
@@ -22,8 +24,8 @@ TOOLS: Final = (
     ),
     Tool(
         "workflows_get_status", "read", "Get the status of a run",
-        "Status, progress, output, error and open questions of a run.",
-        read.OneRun, READS, read.get_status, refusal=read.id_refusal,
+        "Status, progress, output, error and open questions of a run; with `wait_secs`, once it has finished or asks something.",
+        read.GetStatus, READS, read.get_status, refusal=read.id_refusal,
     ),
     Tool(
         "workflows_cancel", "run", "Cancel a run",
@@ -72,6 +74,33 @@ TOOLS: Final = (
         read.OneRun, READS, read.explain, refusal=read.id_refusal,
     ),
     Tool(
+        "workflows_publish", "run", "Publish a workflow",
+        "Keeps a definition under its name: it is a tool of its own then, schedules can start it, and other workflows can run it."
+        " Publishing it again makes a new version; open runs keep theirs.",
+        keep.Publish, Hints(idempotent=True), keep.publish, refusal=read.spec_refusal,
+    ),
+    Tool(
+        "workflows_help", "read", "Learn to write a workflow",
+        "How to write a workflow or a schedule, and worked examples, by topic. Read it before you write the first one.",
+        learn.Help, READS, learn.help_,
+    ),
+    Tool(
+        "tools_list", "read", "List the tools for steps",
+        "The tools and services that the steps of a workflow may call here, with the schema of their args. `destructive` ones need a"
+        " step `kind: approve` before them.",
+        learn.ToolsList, READS, learn.tools_list,
+    ),
+    Tool(
+        "runs_steps", "read", "List the steps of a run",
+        "The steps that a run has reached: status, attempts, output and error of each.",
+        read.Steps, READS, read.runs_steps,
+    ),
+    Tool(
+        "runs_logs", "read", "Read the log of a run",
+        "What the tools of a run have logged and printed, oldest first.",
+        read.Logs, READS, read.runs_logs,
+    ),
+    Tool(
         "runs_list", "read", "List runs",
         "Runs, newest first, by status, workflow or label.",
         read.RunsList, READS, read.runs_list,
@@ -85,6 +114,31 @@ TOOLS: Final = (
         "schedules_fire", "run", "Fire a schedule now",
         "Starts a run of a schedule at once, besides its own times.",
         act.Fire, Hints(destructive=True, open_world=True), act.schedules_fire, is_once=True,
+    ),
+    Tool(
+        "schedules_why", "read", "Explain a schedule",
+        "Why a schedule fired or did not: its last occurrences, or those of a time or a day, past or future.",
+        read.SchedulesWhy, READS, read.schedules_why,
+    ),
+    Tool(
+        "schedules_put", "admin", "Create or replace a schedule",
+        "Starts a published workflow at its times: cron, an interval, given times, or the end of other runs. Answers with the next times.",
+        keep.Put, Hints(idempotent=True, open_world=True), keep.schedules_put,
+    ),
+    Tool(
+        "schedules_pause", "run", "Pause a schedule",
+        "Occurrences that become due do not fire until schedules_resume, and are recorded.",
+        keep.OneSchedule, Hints(idempotent=True), keep.schedules_pause,
+    ),
+    Tool(
+        "schedules_resume", "run", "Resume a schedule",
+        "Lets a paused schedule fire again; with `missed`, what the pause left out is caught up.",
+        keep.ResumeSchedule, Hints(idempotent=True, open_world=True), keep.schedules_resume,
+    ),
+    Tool(
+        "schedules_delete", "admin", "Delete a schedule",
+        "Its runs go on, and its record of occurrences stays.",
+        keep.OneSchedule, Hints(destructive=True, idempotent=True), keep.schedules_delete,
     ),
 )  # fmt: skip
 

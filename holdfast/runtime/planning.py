@@ -25,6 +25,7 @@ from holdfast.threads import in_pool
 from holdfast.tools.annotations import Annotations
 from holdfast.tools.registry import Registry
 from holdfast.values import encode
+from holdfast.views.misfits import report_misfits
 from holdfast.views.outline import Outline, calls_in, outline_of
 from holdfast.workers.outages import how_to_serve
 
@@ -168,7 +169,8 @@ class Planning:
         return (*self._tool_notes(whole), *report.notes)
 
     def _tool_notes(self, whole: Resolved) -> tuple[Problem, ...]:
-        """Tools that no process may have: another node could, so this is no problem of the definition."""
+        """Tools that are not here, and arguments that do not fit those that are: another node may have other tools, so neither is a
+        problem of the definition."""
         report = whole.spec.origin.report()
         known = self._registry.names()
         for call in calls_in(whole):
@@ -180,6 +182,7 @@ class Planning:
                     or "register it, or start a server that has it: holdfast up --tools MODULE"
                 )
                 report.note("unknown_tool", at, message, hint, near=nearest(call.target, known) or UNKNOWN)
+        report_misfits(whole.spec, self._registry.get, report.note)
         return tuple(report.notes)
 
 

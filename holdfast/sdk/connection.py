@@ -184,7 +184,10 @@ class Connection:
             raise self._unreachable(f"its answer is none of this API: {error}") from None
 
     def _unreachable(self, why: Exception | str) -> ServerUnreachable:
-        reason = str(why) or type(why).__name__
+        if isinstance(why, aiohttp.ClientConnectorError) and why.os_error.strerror:
+            reason = f"{why.os_error.strerror}; start one with holdfast up, or name another with --server"
+        else:
+            reason = str(why) or type(why).__name__
         return ServerUnreachable(f"no answer from {self.server}: {reason}")
 
 

@@ -112,7 +112,7 @@ class Report:
                 case _:
                     pass
 
-    def note(self, code: str, at: Where, message: str, hint: str = "", near: Any = UNKNOWN) -> None:
+    def note(self, code: str, at: Where, message: str, hint: str = "", *, near: Any = UNKNOWN) -> None:
         if not self.has_notes_enough:
             patch = NO_PATCH if near is UNKNOWN else patch_for(code, at, near, self.given)
             self.notes.append(self._problem(code, pointer_to(at), message, hint, False, patch))

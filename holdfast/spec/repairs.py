@@ -310,6 +310,7 @@ def _misplaced_secret(wrong: Wrong) -> Patch:
 _REPAIRS: Final[dict[str, Callable[[Wrong], Patch]]] = {
     "unknown_key": _unknown_key,
     "unknown_operator": _unknown_key,
+    "unknown_argument": _unknown_key,
     "misplaced_key": _drop,
     "exclusive_keys": _drop,
     "duplicate_key": _duplicate_key,

@@ -18,7 +18,7 @@ from holdfast.tools.guard import Guard
 from holdfast.tools.references import resolved
 from holdfast.tools.remote import RemoteCaller
 from holdfast.tools.results import result_text
-from holdfast.tools.signature import Signature
+from holdfast.tools.signature import Fault, Signature
 
 __all__ = [
     "Context",
@@ -80,6 +80,10 @@ class Tool:
         self.suspends, self.is_plain = True, False
 
     result = staticmethod(result_text)
+
+    def faults(self, args: dict[str, Any], is_judged: Callable[[Any], bool]) -> list[Fault]:
+        """What is wrong with arguments; values for which `is_judged` is false are accepted."""
+        return self._signature.faults(args, is_judged)
 
     @property
     def schema(self) -> dict[str, Any]:
@@ -198,6 +202,20 @@ class Registry:
             await learn(server)
 
     @property
+    def servers(self) -> frozenset[str]:
+        """The names of the configured servers of remote tools."""
+        return frozenset(getattr(self._remote, "servers", ()))
+
+    def learnt(self, server: str) -> list[tuple[str, str, Any]]:
+        """The tools of a server (`server/tool`) with their descriptions and schemas, as the server has told them so far."""
+        told = getattr(self._remote, "tools_of", None)
+        return (
+            []
+            if told is None
+            else [(f"{server}/{name}", said, schema) for name, said, schema in told(server)]
+        )
+
+    @property
     def has_tasks(self) -> bool:
         """Whether a call of a remote tool may become a task of its server."""
         return hasattr(self._remote, "poll")
@@ -223,6 +241,10 @@ class Registry:
 
     def names(self) -> frozenset[str]:
         return frozenset(self._all)
+
+    def here(self) -> Iterator[Tool]:
+        """The tools that run in this process, the built-in ones too."""
+        return (tool for name, tool in self._all.items() if "/" not in name)
 
     def sources(self) -> set[Path]:
         """Return where the code of the tools is: files, or the folders of their packages."""

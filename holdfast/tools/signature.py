@@ -10,7 +10,7 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
 
@@ -20,6 +20,15 @@ from holdfast.tools.forms import Form, Mismatch, form_of
 
 _ABSENT: Final = object()
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+
+
+class Fault(NamedTuple):
+    """What is wrong with one argument. `names` are the parameters of a tool that has none of this name."""
+
+    kind: Literal["missing", "value", "unknown"]
+    name: str
+    message: str = ""
+    names: tuple[str, ...] = ()
 
 
 class Signature:
@@ -132,31 +141,42 @@ class Signature:
 
     def _mismatch(self, args: dict[str, Any]) -> ArgumentMismatch:
         """Return an error that names everything wrong with the arguments."""
-        problems = []
-        names = [name for name, _, _, _ in self._checks]
+        problems = "; ".join(self._in_words(fault, args) for fault in self.faults(args))
+        return ArgumentMismatch(f"the arguments do not fit the tool {self._tool!r}: {problems}")
+
+    def faults(
+        self, args: dict[str, Any], is_judged: Callable[[Any], bool] = lambda value: True
+    ) -> list[Fault]:
+        """Everything wrong with the arguments; values for which `is_judged` is false are accepted."""
+        found: list[Fault] = []
+        names = tuple(name for name, _, _, _ in self._checks)
         others = [
             (name, self._others.exact, self._others.convert, False) for name in args if name not in names
         ]
         for name, exact, convert, required in (*self._checks, *(others if self._takes_any else ())):
             value = args.get(name, _ABSENT)
             if value is _ABSENT:
-                problems += [f"{name!r} is missing"] if required else []
-            elif convert is not None and type(value) is not exact:
+                found += [Fault("missing", name)] if required else []
+            elif convert is not None and type(value) is not exact and is_judged(value):
                 try:
                     convert(value)
                 except Mismatch as mismatch:
-                    problems.append(f"{name}{mismatch.where}: {mismatch.message}")
+                    found.append(Fault("value", name, f"{name}{mismatch.where}: {mismatch.message}"))
         if not self._takes_any or self.context in args:
             strange = args.keys() - set(names) if not self._takes_any else {self.context}
-            problems += [self._unexpected(str(name), names, args) for name in args if name in strange]
-        return ArgumentMismatch(f"the arguments do not fit the tool {self._tool!r}: {'; '.join(problems)}")
+            found += [Fault("unknown", str(name), names=names) for name in args if name in strange]
+        return found
 
-    def _unexpected(self, name: str, names: list[str], args: dict[str, Any]) -> str:
+    def _in_words(self, fault: Fault, args: dict[str, Any]) -> str:
+        if fault.kind == "missing":
+            return f"{fault.name!r} is missing"
+        if fault.kind == "value":
+            return fault.message
         from holdfast.nearest import did_you_mean
 
-        hint = did_you_mean(name, [known for known in names if known not in args])
-        hint = hint or (f"it takes {', '.join(names)}" if names else "it takes no arguments")
-        return f"there is no parameter {name!r} ({hint})"
+        hint = did_you_mean(fault.name, [known for known in fault.names if known not in args])
+        hint = hint or (f"it takes {', '.join(fault.names)}" if fault.names else "it takes no arguments")
+        return f"there is no parameter {fault.name!r} ({hint})"
 
     def _take_context(self, name: str, parameter: inspect.Parameter) -> None:
         if parameter.kind not in _NAMED:

@@ -59,7 +59,7 @@ class WorkflowQueries:
             found = await self._store.workflow_by_id(tenant, name)
         if found is None:
             near = did_you_mean(name, await self._store.workflow_names(tenant, NAMES_READ_MAX))
-            raise NotFound(f"there is no workflow {name!a}" + (f"; {near}" if near else ""))
+            raise NotFound(f"there is no workflow {name!a}; {near or 'see holdfast flows list'}")
         return await self._view(tenant, found)
 
     async def _view(self, tenant: str, workflow: Workflow) -> WorkflowView:

@@ -29,3 +29,10 @@ def test_a_wrong_table_of_a_server_is_a_wrong_setting(cli: Cli) -> None:
     cli.write("w.yaml", "name: w\nsteps: [{id: a, tool: echo}]\n")
     done = cli.run("run", "w.yaml")
     assert done.returncode == 2 and "[servers.one]" in done.stderr
+
+
+def test_an_unknown_key_of_a_server_is_answered_with_the_nearest(cli: Cli) -> None:
+    cli.write("holdfast.toml", "[servers.one]\ncomand = 'x'\n")
+    done = cli.run("up", "--port", "0")
+    assert done.returncode == 2
+    assert '[servers.one]: unknown key "comand" (did you mean command?)' in done.stderr

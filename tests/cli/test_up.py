@@ -319,7 +319,8 @@ def test_what_is_not_there_is_refused_alike(cli: Cli) -> None:
 def test_watching_where_nobody_is_says_so(cli: Cli) -> None:
     seen = cli.run("runs", "watch", "--server", "http://127.0.0.1:1")
     assert (seen.returncode, seen.stdout) == (2, "")
-    assert "no answer from http://127.0.0.1:1" in seen.stderr
+    assert "no answer from http://127.0.0.1:1: " in seen.stderr
+    assert "start one with holdfast up, or name another with --server" in seen.stderr
 
 
 def test_watching_a_run_shows_what_running_it_shows(cli: Cli) -> None:

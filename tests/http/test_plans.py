@@ -65,6 +65,39 @@ async def test_an_unknown_tool_is_a_note_with_the_nearest_name(ask: Asker) -> No
     assert applied(spec, note["patch"])["steps"][0]["tool"] == "add"
 
 
+async def test_arguments_that_do_not_fit_their_tool_are_notes_and_a_misspelt_one_has_its_repair(
+    ask: Asker,
+) -> None:
+    steps = [
+        {"id": "a", "tool": "add", "args": {"aa": 1, "b": 2}},
+        {"id": "b", "tool": "add", "args": {"a": "one", "b": "{{a}}"}},
+        {"id": "c", "tool": "add", "args": {"a": 1}},
+    ]
+    spec = {"name": "w", "steps": steps}
+    found = (await ask("POST", "/api/v1/validate", {"spec": spec})).body
+    notes = {note["pointer"]: note for note in found["notes"]}
+    assert found["valid"]
+    assert {at: note["code"] for at, note in notes.items()} == {
+        "/steps/0/args": "missing_argument", "/steps/0/args/aa": "unknown_argument",
+        "/steps/1/args/a": "wrong_argument", "/steps/2/args": "missing_argument",
+    }  # fmt: skip
+    assert applied(spec, notes["/steps/0/args/aa"]["patch"])["steps"][0]["args"] == {"a": 1, "b": 2}
+
+
+async def test_values_that_a_run_makes_are_not_judged_before_it(ask: Asker) -> None:
+    steps = [
+        {"id": "a", "tool": "add", "args": {"a": "{{inputs.n}}", "b": 2}},
+        {
+            "id": "b",
+            "kind": "foreach",
+            "items": "$.inputs.list",
+            "steps": [{"id": "c", "tool": "add", "args": {"a": "{{item}}", "b": "{{a}}"}}],
+        },
+    ]
+    spec = {"name": "w", "inputs": {"n": {"type": "integer"}, "list": {"type": "array"}}, "steps": steps}
+    assert (await ask("POST", "/api/v1/validate", {"spec": spec})).body["notes"] == []
+
+
 async def test_the_details_of_a_refused_definition_carry_the_patches(ask: Asker) -> None:
     answer = await ask("POST", "/api/v1/runs", {"spec": BROKEN})
     assert (answer.status, answer.code) == (422, "invalid_spec")

@@ -33,7 +33,6 @@ MODULE: Final = "holdfast.mcp.server"
 PARSE_ERROR: Final = -32700
 INVALID_REQUEST: Final = -32600
 INTERNAL_ERROR: Final = -32603
-SESSION: Final = "mcp-session-id"
 METADATA_PATHS: Final = ("/.well-known/oauth-protected-resource/mcp", "/.well-known/oauth-protected-resource")
 STDIO: Final = "holdfast-stdio"
 
@@ -173,8 +172,6 @@ class Mounted(Response):
         ask, request_id = self._ask, self.headers["x-request-id"]
         name = ask.services.api_keys.name_of(ask.tenant, ask.principal.key_id)
         caller = Caller(ask.principal, name, request_id, ask.headers.get("traceparent"))
-        if scope["method"] == "DELETE" and SESSION in ask.headers:
-            self._server.forget_session(ask.headers[SESSION])
         # Blanks around a value do not belong to it (RFC 9110), and the parser leaves those at its end.
         own = {**scope, "headers": [(name, value.strip(b" \t")) for name, value in scope["headers"]]}
         # Over standard input and output there are no headers that could repeat the inputs of a tool.
@@ -228,7 +225,24 @@ def _read(raw: bytes, media: str) -> Any:
         raise InvalidRequest(
             "Invalid request: the body must be one JSON-RPC message; batches are not part of MCP"
         )
+    if (wrong := _wrong_in(message)) is not None:
+        raise InvalidRequest(f"Invalid request: {wrong}")
     return message
+
+
+def _wrong_in(message: dict[str, Any]) -> str | None:
+    """What keeps an object from being a message of JSON-RPC 2.0 as MCP speaks it."""
+    if message.get("jsonrpc") != "2.0":
+        return '`jsonrpc` must be "2.0"'
+    number = message.get("id")
+    if "id" in message and (isinstance(number, bool) or not isinstance(number, str | int)):
+        return "`id` must be text or a whole number"
+    if "method" not in message:
+        is_answer = "id" in message and ("result" in message) != ("error" in message)
+        return None if is_answer else "it needs a `method`, or an `id` with a `result` or an `error`"
+    if not isinstance(message["method"], str):
+        return "`method` must be text"
+    return None if isinstance(message.get("params", {}), dict) else "`params` must be an object"
 
 
 def fault(error: HoldfastError) -> dict[str, Any]:

@@ -32,6 +32,7 @@ from holdfast.errors import HoldfastError, NotFound
 from holdfast.mcp.answers import refused, shown
 from holdfast.mcp.calls import Calls, Start, request_id_of
 from holdfast.mcp.offers import Catalogue, Manner
+from holdfast.mcp.open_sessions import OpenSessions, ending, nothing_more, session_in, unheard
 from holdfast.mcp.prompts import Prompts
 from holdfast.mcp.resources import Resources
 from holdfast.mcp.sees import sees_by, sees_of
@@ -74,7 +75,7 @@ class McpServer:
         self._catalogue = Catalogue(services.offers, taken, settings.expose if settings.enabled else ())
         calls = Calls(services, settings, leaving)
         self._desk = Desk(services, settings, calls, self._catalogue)
-        self._sessions = Sessions(services)
+        self._sessions, self._open = Sessions(services), OpenSessions()
         engine = services.engine
         self._replies = Replies(engine.store, engine.committer, engine.clock)
         self._server = self._made(calls)
@@ -99,10 +100,27 @@ class McpServer:
         scope[CALLER] = caller
         scope["user"] = _user(caller.principal)  # a session belongs to the key that opened it
         _schema.set(await self._schema_for(caller, message))
-        await self._manager.handle_request(scope, receive, send)
+        named: list[str] = []
 
-    def forget_session(self, session_id: str) -> None:
-        self._sessions.forget(session_id)
+        async def noted(message: Any) -> None:
+            if message["type"] == "http.response.start" and message["status"] == 200:
+                named.extend(filter(None, [session_in(message.get("headers", ()))]))
+            await send(message)
+
+        try:
+            await self._manager.handle_request(scope, receive, noted)
+        finally:
+            for session_id in named:
+                await self._noted(caller.principal, scope, session_id)
+
+    async def _noted(self, principal: Principal, scope: Any, session_id: str) -> None:
+        """A caller has used a session: if it holds too many now, the one that it used least recently ends."""
+        if scope["method"] == "DELETE":
+            self._sessions.forget(session_id)
+            self._open.forget(_holder(principal), session_id)
+        elif (oldest := self._open.used(_holder(principal), session_id)) is not None:
+            self._sessions.forget(oldest)
+            await self._manager.handle_request(ending(scope, oldest), nothing_more, unheard)
 
     # ------------------------------------------------------------------------------------------- the methods
 
@@ -290,7 +308,10 @@ class ApproveResponse(types.NotificationParams):
 @lru_cache(maxsize=CALLERS_MAX)
 def _user(principal: Principal) -> AuthenticatedUser:
     return AuthenticatedUser(
-        AccessToken(
-            token="", client_id=f"{principal.tenant}/{principal.key_id}", scopes=sorted(principal.scopes)
-        )
+        AccessToken(token="", client_id=_holder(principal), scopes=sorted(principal.scopes))
     )
+
+
+def _holder(principal: Principal) -> str:
+    """Whose sessions they are: those of a key."""
+    return f"{principal.tenant}/{principal.key_id}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -72,24 +72,34 @@ class Planning:
             return Validation(tuple(found.problems), (), mended.patch, tuple(mended.problems), after, None)
         notes = (*found.notes, *self._tool_notes(Resolved(found.spec, {})))
         outline = await self._outline_or_none(tenant, found.spec)
-        refused, patch, left, after = await self._refused(
-            tenant, found.spec, rights, is_known=outline is not None
-        )
+        if not rights.are_limited or outline is None:
+            return Validation((), notes, (), (), None, outline, found.spec.inputs)
+        refused = await self.refusals(tenant, found.spec, rights)
+        patch, left, after = await self._allowed(tenant, found.spec, notes, refused, rights)
         return Validation(refused, notes, patch, left, after, outline, found.spec.inputs)
 
-    async def _refused(
-        self, tenant: str, spec: Definition, rights: Rights, *, is_known: bool
-    ) -> tuple[tuple[Problem, ...], Patch, tuple[Problem, ...], Any]:
-        """Why the caller may not run a valid definition, the patch, what it leaves, and the data after it."""
-        if not rights.are_limited or not is_known:
-            return (), (), (), None
-        refused = await self.refusals(tenant, spec, rights)
-        patch = tuple(
-            operation for one in refused for operation in one.patch
-        )  # they concern different places
-        left = tuple(one for one in refused if not one.patch)
+    async def _allowed(
+        self,
+        tenant: str,
+        spec: Definition,
+        notes: tuple[Problem, ...],
+        refused: tuple[Problem, ...],
+        rights: Rights,
+    ) -> tuple[Patch, tuple[Problem, ...], Any]:
+        """The patch after which the caller may run a valid definition, what it leaves, and the data after it. A misspelt tool counts
+        as destructive, so it is renamed before it is asked what else is needed."""
+        if not refused:
+            return (), (), None
         given = spec.origin.report().given.data
-        return refused, patch, left, applied(given, patch) if patch else None
+        if renamed := _joined(note for note in notes if note.code == "unknown_tool"):
+            given = applied(given, renamed)
+            meant = examined(given, template_env=self._template_env).spec
+            assert meant is not None  # only names of tools are different
+            refused = await self.refusals(tenant, meant, rights)
+        patch = _joined(refused)  # they concern different places
+        left = tuple(one for one in refused if not one.patch)
+        whole = (*renamed, *patch)
+        return whole, left, applied(given, patch) if whole else None
 
     def _examine(self, given: str | Mapping[str, Any]) -> tuple[Examined, Repaired]:
         found = examined(given, template_env=self._template_env)
@@ -184,6 +194,10 @@ class Planning:
                 report.note("unknown_tool", at, message, hint, near=nearest(call.target, known) or UNKNOWN)
         report_misfits(whole.spec, self._registry.get, report.note)
         return tuple(report.notes)
+
+
+def _joined(problems: Iterable[Problem]) -> Patch:
+    return tuple(operation for one in problems for operation in one.patch)
 
 
 def _size(given: Mapping[str, Any]) -> int:

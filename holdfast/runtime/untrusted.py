@@ -145,7 +145,7 @@ def _missing_gate(whole: Resolved, annotations_of: AnnotationsOf, report: Report
     found = [one for one in _ungated(whole) if _is_destructive(one.call, annotations_of)]
     if not found:
         return
-    calls = ", ".join(f"{one.call.path} ({one.call.target})" for one in found[:CALLS_SHOWN_MAX])
+    calls = ", ".join(_named(one.call, annotations_of) for one in found[:CALLS_SHOWN_MAX])
     more = f" and {len(found) - CALLS_SHOWN_MAX} more" if len(found) > CALLS_SHOWN_MAX else ""
     message = f"a destructive tool needs an approval before it: {calls}{more}"
     first = found[0]
@@ -156,6 +156,11 @@ def _missing_gate(whole: Resolved, annotations_of: AnnotationsOf, report: Report
         return
     hint = "put a step `kind: approve` before it, at the same level or around it"
     report.add("approval_missing", first.call.at, message, hint, patch=lambda: _gates(found, spec))
+
+
+def _named(call: CallOf, annotations_of: AnnotationsOf) -> str:
+    strange = ", which is not known here" if annotations_of(call.target) is None else ""
+    return f"{call.path} ({call.target}{strange})"
 
 
 def _gates(found: list[_Ungated], spec: WorkflowSpec) -> Patch:

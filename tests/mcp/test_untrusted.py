@@ -81,6 +81,19 @@ async def test_validate_and_plan_report_what_a_start_would_refuse(ask: Asker) ->
     assert plan["destructive"] is True and plan["problems"][0]["code"] == "approval_missing"
 
 
+@pytest.mark.parametrize(("written", "meant", "steps"), [("ecko", "echo", 1), ("wip", "wipe", 2)])
+async def test_a_misspelt_tool_is_renamed_before_it_is_asked_whether_it_needs_an_approval(
+    ask: Asker, written: str, meant: str, steps: int
+) -> None:
+    spec = {"name": "n", "steps": [{"id": "a", "tool": written}]}
+    found = (await ask.tool("workflows_validate", {"spec": spec}))["structuredContent"]
+    assert not found["valid"] and f"{written}, which is not known here" in found["problems"][0]["message"]
+    assert found["repaired"] == applied(spec, found["patch"])
+    assert (found["repaired"]["steps"][-1]["tool"], len(found["repaired"]["steps"])) == (meant, steps)
+    again = (await ask.tool("workflows_validate", {"spec": found["repaired"]}))["structuredContent"]
+    assert again["valid"] and again["notes"] == []
+
+
 @pytest.mark.parametrize("body", [{"spec": WIPE}, {"spec": "name: w\nsteps:\n- {id: w, tool: wipe}\n"}])
 async def test_a_start_over_http_is_refused_alike(ask: Asker, body: dict[str, Any]) -> None:
     agent = await key_of(ask, "read", "run")

@@ -73,6 +73,9 @@ def _named(words: list[str]) -> tuple[Command, list[str]]:
     if name.startswith("-"):
         hint = did_you_mean(name, ["--help", "--version", "--install-completion"])
         raise Misread(f"holdfast has no option {name}", hint or "name a command first; see holdfast --help")
+    whole = [one for one in COMMANDS if one.endswith(f" {words[0]}")]
+    if size == 1 and whole:  # the second word of commands such as `runs logs`
+        raise Misread(f"there is no command {name!r}", f"did you mean {' or '.join(sorted(whole))}?")
     siblings = {one.split(" ")[size - 1] for one in COMMANDS if size == 1 or one.startswith(f"{words[0]} ")}
     hint = did_you_mean(words[size - 1], sorted(siblings))
     raise Misread(f"there is no command {name!r}", hint or "see holdfast --help")

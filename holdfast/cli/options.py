@@ -116,9 +116,9 @@ def checked_spec(text: bytes, path: Path, settings: Settings) -> Definition:
 def likely_file(path: Path) -> str:
     """A hint at the definition that was perhaps meant; the ending of its file may have been left out."""
     files = [file for kind in ("yaml", "yml", "json") for file in path.parent.glob(f"*.{kind}")]
-    by_name = {file.name if path.suffix else file.stem: file.name for file in files}
-    meant = nearest(path.name, by_name)
-    return f"; did you mean {by_name[meant]}?" if meant else ""
+    by_stem = {file.stem: file.name for file in files}  # endings are alike and say nothing
+    meant = nearest(path.stem, by_stem)
+    return f"; did you mean {by_stem[meant]}?" if meant else ""
 
 
 def read_inputs(spec: Definition, whole: str | None, pairs: Sequence[str]) -> dict[str, Any]:

@@ -127,3 +127,13 @@ def test_a_final_callback_that_cannot_be_used_starts_nothing(cli: Cli, words: li
     done = cli.run("start", "flow", "--tools", "tools", "-i", "a=2", *words)
     assert done.returncode == 2 and said in done.stderr
     assert cli.json("runs", "list")["items"] == []
+
+
+def test_a_file_that_is_alike_only_in_its_ending_is_not_suggested(cli: Cli) -> None:
+    cli.write("e.yaml", "name: e\nsteps: [{id: a, tool: echo}]\n")
+    assert "did you mean" not in cli.run("run", "nope.yaml").stderr
+
+
+def test_the_second_word_of_a_command_leads_to_it(cli: Cli) -> None:
+    assert "did you mean runs logs?" in cli.run("logs").stderr
+    assert "did you mean run?" in cli.run("rn").stderr

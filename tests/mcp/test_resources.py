@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast.mcp.resources import example, example_names
+from holdfast.mcp.lessons import example, example_names
 from holdfast.spec.notation import definition_from_text
 from tests.mcp.conftest import Asker, client_of
 

@@ -103,6 +103,7 @@ async def _up(settings: Settings, registry: Registry, given: Given, kept: socket
         logs.redact_with(engine.secrets)
         prints.install(engine.secrets)
         run_log = RunLog(engine.door)
+        await server.count()
         if not _introduced(server, settings, given, is_again=kept is not None):
             return UNWRITTEN
         if given.has("--demo"):  # their first lines belong below the introduction

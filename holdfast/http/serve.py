@@ -71,6 +71,8 @@ KEEP_ALIVE_SECS: Final = 30
 # with Python's own 5 ms, a run of a hundred rows takes half a second to load.
 SWITCH_SECONDS: Final = 0.0001
 BACKLOG: Final = 2_048
+# How long it is waited until the runs of a former process are counted.
+TAKING_SECS: Final = 2.0
 
 ROUTES: Final = (
     *workflows.ROUTES,
@@ -96,26 +98,33 @@ ROUTES: Final = (
 
 class Serving:
     """A listening server. `taken_up` is how many open runs it found and continues, `left_waiting` how many wait for something from
-    outside, `socket` the path of its local socket, if there can be one."""
+    outside, as last counted; `socket` the path of its local socket, if there can be one."""
+
+    taken_up, left_waiting = 0, 0
 
     def __init__(
         self,
         address: str,
         services: Services,
         keys: Keys,
-        taken_up: int,
-        left_waiting: int,
         local: str | None,
         listener: socket.socket,
     ) -> None:
         self.address, self.services = address, services
-        self.taken_up, self.left_waiting = taken_up, left_waiting
         self.socket, self.listener = local, listener
         self._keys = keys
 
     @property
     def mode(self) -> Literal["local", "guarded"]:
         return "guarded" if self._keys.is_guarded else "local"
+
+    async def count(self) -> None:
+        """Count open runs, once the first look for those of a former process is over."""
+        engine = self.services.engine
+        self.taken_up = await engine.wakes.first_taken(TAKING_SECS)
+        counts = await engine.store.runs_by_status()
+        still_open = sum(counts.get(status, 0) for status in OPEN)
+        self.left_waiting = max(0, still_open - len(engine.door.residents))
 
 
 Ready = Callable[[Serving], Awaitable[None] | None]
@@ -186,11 +195,8 @@ async def serving(
                     local.listening(owners, lock.socket.listener),
                     _watched(services, settings, reloads=reloads),
                 ):
-                    taken_up = len(services.engine.door.residents)
-                    counts = await services.engine.store.runs_by_status()
-                    waiting = max(0, sum(counts.get(status, 0) for status in OPEN) - taken_up)
                     try:
-                        yield Serving(address, services, keys, taken_up, waiting, lock.socket.reached, bound)
+                        yield Serving(address, services, keys, lock.socket.reached, bound)
                     finally:
                         lock.withdraw()  # a command that comes now waits for the file instead
 

@@ -68,6 +68,7 @@ class Ownership(Service):
         self._not_adopted: set[RunNo] = set()  # left by their owner, but finished or not readable
         self._more_left = True  # runs whose owner is gone: searched for until there are none
         self._more_due = False
+        self.taken = 0  # runs that were taken up since this process opened
 
     async def open(self, *, drive: bool) -> None:
         self.drives_all = self._door.parks = drive
@@ -174,6 +175,7 @@ class Ownership(Service):
             await self._store.release(evicted[room:])
             await self._dispatch.workers.take_over([claim.no for claim in evicted[:room]])
             taken += await self._wake_due(evicted[:room], fire)
+        self.taken += taken
         return taken > 0
 
     async def _take_left(self, now: Millis, room: int) -> int:

@@ -95,6 +95,12 @@ class Wakes(Service):
         waits = self._dispatch.when_free is not None or self._filling is not None
         return not self._is_closed and (waits or self._door.is_stalled)
 
+    async def first_taken(self, seconds: float) -> int:
+        """How many runs this process has taken up since it was opened, once the first look for them is over or the time is."""
+        if self._filling is not None:
+            await asyncio.wait([self._filling], timeout=seconds)
+        return self._ownership.taken
+
     def _fill_watched(self) -> None:
         """The other runs have had their head start: load those that may have crashed a process."""
         self._ownership.let_go()

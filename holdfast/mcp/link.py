@@ -96,6 +96,11 @@ class Link:
             ) from None
         except RemoteFailure:
             raise
+        except ModuleNotFoundError as error:  # trying again would not help
+            raise RemoteFailure(
+                f"tools of MCP servers need an extra: pip install 'holdfast-engine[mcp]' ({error.name})",
+                "error",
+            ) from None
         except Exception as error:  # noqa: BLE001  # whatever kept it from opening, the call was not sent
             raise RemoteFailure(
                 f"the server {self.server} cannot be reached: {_said(error)}", "unsent"
@@ -206,11 +211,11 @@ class Link:
             await self._task
 
     async def _hold(self) -> None:
-        from mcp import Client
-
-        from holdfast.mcp.remote_tasks import Tasks
-
         try:
+            from mcp import Client
+
+            from holdfast.mcp.remote_tasks import Tasks
+
             transport = self._http() if self.settings.url is not None else self._stdio()
             async with Client(transport, mode="auto", cache=None, extensions=[Tasks()]) as client:
                 self._client = client

@@ -324,3 +324,12 @@ async def test_a_step_calls_a_tool_of_a_server_and_the_server_ends_with_the_engi
     assert output["a"] == 3
     with pytest.raises(ProcessLookupError):
         os.kill(output["p"], 0)
+
+
+async def test_without_the_extra_a_call_says_at_once_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "mcp", None)
+    servers = Servers({"one": {"command": sys.executable, "args": [PROGRAM]}}, Guard())
+    with pytest.raises(RemoteFailure, match=r"pip install 'holdfast-engine\[mcp\]'") as caught:
+        await servers.call("one", "add", {}, None)
+    assert caught.value.kind == "error"  # which no policy tries again
+    await servers.stop()

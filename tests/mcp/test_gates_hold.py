@@ -268,6 +268,64 @@ async def test_no_published_graph_of_an_agent_reaches_a_destructive_tool_without
     assert ran > 20 and refused > 20
 
 
+ALLOWED = Rights(frozenset({"look", "trip", "far/l*"}), skips_gate=True)
+
+
+class Mild(Plans):
+    """Random definitions of which many call nothing but what ALLOWED names."""
+
+    def _body(self, depth: int) -> dict[str, Any]:
+        if self._dice.random() < 0.2:
+            return super()._body(depth)
+        mild = ({"tool": "look"}, {"tool": "far/look"}, {"dcc": "far", "tool": "look"}, {"tool": "trip"})
+        return dict(self._dice.choice(mild))
+
+
+class Noting(Registry):
+    """Tools of here and of another server, each call of which is noted."""
+
+    def __init__(self, called: list[str]) -> None:
+        def noting(name: str) -> Any:
+            async def note() -> str:
+                called.append(name)
+                return name
+
+            return tool(name=name)(note)
+
+        class Others(Far):
+            async def call(self, server: str, name: str, args: dict[str, Any], context: Context) -> str:
+                called.append(f"{server}/{name}")
+                return name
+
+        super().__init__([noting(name) for name in MARKS if name not in FAR], remote=Others([]))
+
+
+async def test_no_accepted_plan_calls_a_tool_here_or_elsewhere_that_its_key_does_not_name(
+    tmp_path: Path,
+) -> None:
+    called: list[str] = []
+    seen, ran, refused = set[str](), 0, 0
+    settings = Settings(db=f"sqlite:///{tmp_path / 'tools.db'}", port=0)
+    async with serving(settings, registry=Noting(called)) as server:
+        commands = server.services.commands
+        await commands.publish("default", INNER)
+        for seed in range(60):
+            data = Mild(random.Random(seed)).made()
+            if examined(data).spec is None:
+                continue
+            try:
+                run, _ = await commands.start("default", data, rights=ALLOWED)
+            except PlanRefused as error:
+                assert all(one.code == "tool_not_allowed" for one in error.problems)
+                refused += 1
+                continue
+            await denied_to_its_end(server.services, run.id)
+            assert all(map(ALLOWED.allows, called)), (seed, data)
+            seen |= set(called)
+            ran += 1
+    assert seen == {"look", "trip", "far/look"} and ran > 10 and refused > 10
+
+
 @pytest.mark.long
 async def test_none_of_many_accepted_plans_does(tmp_path: Path) -> None:
     count, found = await unapproved_calls(tmp_path, range(1_000))

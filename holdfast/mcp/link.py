@@ -195,8 +195,12 @@ class Link:
         flooded = next((one for one in self._failures if isinstance(one, Flooded)), None)
         if flooded is not None:
             return RemoteFailure(f"{self.server}: {flooded}", "output_too_large")
-        code = getattr(getattr(error, "error", None), "code", None)
-        if not self._ended.is_set() and isinstance(code, int) and code not in _CONNECTION_CODES:
+        said = getattr(error, "error", None)
+        code, message = getattr(said, "code", None), str(getattr(said, "message", ""))
+        is_of_sdk = code in _CONNECTION_WORDS and (
+            self.settings.url is not None or message.endswith(_CONNECTION_WORDS[code])
+        )
+        if not self._ended.is_set() and isinstance(code, int) and not is_of_sdk:
             return RemoteFailure(f"{self.server}: {_said(error)}", "tool")  # the server itself says so
         if not self._ended.is_set() and isinstance(error, ValueError | RuntimeError):
             return RemoteFailure(f"{self.server} sent a result that cannot be used: {_said(error)}", "tool")
@@ -271,8 +275,9 @@ def _empty() -> Any:
     return types.EmptyResult
 
 
-# What the SDK calls a connection that ended, or a request that was not answered: the server did not say it.
-_CONNECTION_CODES: Final = frozenset({-32000, -32001})
+# What the SDK says, and how that ends, of a connection that closed and of a request that was not answered. Servers use the codes too;
+# over HTTP the SDK has many words for these, so there the server is never believed to have said it.
+_CONNECTION_WORDS: Final = {-32000: "Connection closed", -32001: "timed out"}
 
 
 def _said(error: BaseException | None) -> str:

@@ -333,3 +333,33 @@ async def test_without_the_extra_a_call_says_at_once_what_to_install(monkeypatch
         await servers.call("one", "add", {}, None)
     assert caught.value.kind == "error"  # which no policy tries again
     await servers.stop()
+
+
+REFUSING = """\
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    number, method = asked.get("id"), asked.get("method")
+    answer = {"error": {"code": -32601, "message": "no such method"}}
+    if method == "initialize":
+        answer = {"result": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "r", "version": "1"}}}
+    if method == "tools/list":
+        answer = {"result": {"tools": [{"name": "no", "inputSchema": {"type": "object"}}]}}
+    if method == "tools/call":
+        answer = {"error": {"code": -32000, "message": "the vault is locked"}}
+    if number is not None:
+        print(json.dumps({"jsonrpc": "2.0", "id": number, **answer}), flush=True)
+"""
+
+
+async def test_an_error_that_a_server_numbers_like_a_closed_connection_is_its_own(tmp_path: Path) -> None:
+    """Servers number their errors from -32000 on, and the SDK calls a closed connection the same."""
+    (tmp_path / "refusing.py").write_text(REFUSING)
+    servers = Servers({"one": {"command": sys.executable, "args": [str(tmp_path / "refusing.py")]}}, Guard())
+    try:
+        for _ in range(2):  # the connection lives on
+            with pytest.raises(RemoteFailure, match="the vault is locked") as caught:
+                await servers.call("one", "no", {}, None)
+            assert caught.value.kind == "tool"
+    finally:
+        await servers.stop()

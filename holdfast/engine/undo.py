@@ -49,12 +49,20 @@ def end_run(draft: Draft, status: Status, error: Error) -> None:
     """End a run that does not complete, after what must follow."""
     draft.work.clear()
     draft.stopped = (*draft.stopped, "")
+    _take_back_final(draft)
     end = End(status, error)
     if not (draft.run.undo or draft.undoable) and not _has_final(draft):
         return _finish(draft, end)
     draft.stopped = ()
     draft.decisions.append(BeginEnd(status, error))
     _next(draft, end, [*draft.run.undo, *draft.undoable])
+
+
+def _take_back_final(draft: Draft) -> None:
+    """The run was about to complete: its final steps have their turn after the compensations if the first has not begun."""
+    guard = draft.plan.root.guard
+    if guard is not None and any(tuple(item) == ("enter", "", guard.final) for item in draft.run.todo):
+        draft.set_guard(ROOT, "")
 
 
 def undone(draft: Draft, error: Error | None) -> None:

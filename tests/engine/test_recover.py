@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from holdfast.engine import draft
 from holdfast.engine.codec import decode_parts, encode_parts
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import Decision, FinishRun, StartAttempt
@@ -624,3 +625,18 @@ def test_the_end_of_one_of_many_final_steps_costs_as_much_as_that_of_one_of_few(
         costs.append(calls_in(case, StepSucceeded("loop[0].f", 1, msgspec.Raw(b"1"))))
     few, many = costs
     assert many < 2 * few
+
+
+def test_final_steps_that_were_about_to_begin_follow_the_compensations_of_a_cancelled_run(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    case = Case(
+        "name: n\nsteps: [{id: a, tool: t, compensate: {tool: t}}]\nfinally: [{id: f, tool: t}]",
+    )
+    case.start()
+    monkeypatch.setattr(draft, "DECISIONS_MAX", 2)
+    assert starts(case.succeed("a")) == []  # the rest of the decision is in the next row
+    assert starts(case.cancel()) == ["a.compensate"]
+    monkeypatch.undo()
+    assert starts(case.succeed("a.compensate")) == ["f"]
+    assert finish(case.succeed("f")).status == "cancelled"

@@ -12,7 +12,7 @@ import msgspec
 from holdfast import limits
 from holdfast.deliveries import outbox
 from holdfast.engine import codec as rows
-from holdfast.engine import draft
+from holdfast.engine import draft, plain
 from holdfast.runtime import ownership as owners
 from holdfast.runtime import resident_run, timers
 
@@ -42,13 +42,15 @@ def small_limits(rng: random.Random, knobs: Knobs = SMALL) -> Iterator[dict[str,
         for module, name, values in knobs
         if rng.random() < 0.4 and (module is limits or hasattr(module, name))
     ]
+    # a plain row has no larger values than any other row has inline
+    chosen += [(plain, "PLAIN_BYTES_MAX", value) for _, name, value in chosen if name == "INLINE_BYTES_MAX"]
     set_ones = {name: value for module, name, value in chosen if module is limits}
-    plain = [(module, name, value) for module, name, value in chosen if module is not limits]
-    former = [(module, name, getattr(module, name)) for module, name, _ in plain]
+    constants = [(module, name, value) for module, name, value in chosen if module is not limits]
+    former = [(module, name, getattr(module, name)) for module, name, _ in constants]
     former.append((limits, "now", limits.now))
     try:
         limits.now = msgspec.structs.replace(limits.now, **set_ones)
-        for module, name, value in plain:
+        for module, name, value in constants:
             setattr(module, name, value)
         yield {name: value for _, name, value in chosen}
     finally:

@@ -49,7 +49,7 @@ def end_run(draft: Draft, status: Status, error: Error) -> None:
     """End a run that does not complete, after what must follow."""
     draft.work.clear()
     draft.stopped = (*draft.stopped, "")
-    _take_back_final(draft)
+    _settle_final(draft)
     end = End(status, error)
     if not (draft.run.undo or draft.undoable) and not _has_final(draft):
         return _finish(draft, end)
@@ -58,11 +58,12 @@ def end_run(draft: Draft, status: Status, error: Error) -> None:
     _next(draft, end, [*draft.run.undo, *draft.undoable])
 
 
-def _take_back_final(draft: Draft) -> None:
-    """The run was about to complete: its final steps have their turn after the compensations if the first has not begun."""
-    guard = draft.plan.root.guard
-    if guard is not None and any(tuple(item) == ("enter", "", guard.final) for item in draft.run.todo):
-        draft.set_guard(ROOT, "")
+def _settle_final(draft: Draft) -> None:
+    """The run was about to complete: its final steps have had their turn, or have it after the compensations if none has begun."""
+    guard, state = draft.plan.root.guard, draft.guard(ROOT)
+    if guard is not None and state is not None and state.phase == "final":
+        is_unbegun = any(tuple(item) == ("enter", "", guard.final) for item in draft.run.todo)
+        draft.set_guard(ROOT, "" if is_unbegun else "done")
 
 
 def undone(draft: Draft, error: Error | None) -> None:

@@ -16,7 +16,7 @@ from holdfast.engine.events import AttemptReleased, Event, StepSucceeded
 from holdfast.engine.undo import cancel_grace_ms
 from holdfast.errors import InvalidSpec
 from holdfast.values import Error, encode
-from tests.engine.driver import Case, failures, finish, starts, state_of, stops
+from tests.engine.driver import Case, armed, failures, finish, starts, state_of, stops
 
 CAUGHT = """
 name: n
@@ -640,3 +640,12 @@ def test_final_steps_that_were_about_to_begin_follow_the_compensations_of_a_canc
     monkeypatch.undo()
     assert starts(case.succeed("a.compensate")) == ["f"]
     assert finish(case.succeed("f")).status == "cancelled"
+
+
+def test_a_second_cancel_does_not_limit_the_compensations_of_a_run_that_was_in_its_final_steps() -> None:
+    case = Case("name: n\nsteps: [{id: a, tool: t, compensate: {tool: t}}]\nfinally: [{id: f, tool: t}]")
+    case.start()
+    assert starts(case.succeed("a")) == ["f"]
+    assert starts(case.cancel()) == ["a.compensate"]
+    assert armed(case.cancel()) == {}
+    assert finish(case.succeed("a.compensate")).status == "cancelled"

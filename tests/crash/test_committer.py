@@ -127,7 +127,7 @@ async def test_a_sync_that_hangs_stops_commits_and_nothing_else(tmp_path: Path) 
         await server.disk("sound")
 
 
-async def test_a_server_that_is_told_to_stop_ends_by_its_limit_while_a_sync_hangs(tmp_path: Path) -> None:
+async def test_a_server_that_is_asked_to_stop_ends_by_its_limit_while_a_sync_hangs(tmp_path: Path) -> None:
     """The hung sync would end after an hour, so the process can only have ended by its limit."""
     async with faulty(tmp_path, "2") as server:
         await server.publish("first")

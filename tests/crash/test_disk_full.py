@@ -83,7 +83,7 @@ def broken(code: int) -> Fault:
 
 @pytest.mark.anyio
 @pytest.mark.parametrize("code", FAULTS.values(), ids=FAULTS.keys())
-async def test_a_caller_is_told_at_once_that_nothing_can_be_written(
+async def test_a_caller_learns_at_once_that_nothing_can_be_written(
     tmp_path: Path, disk: Faults, code: int
 ) -> None:
     work = Work()

@@ -58,7 +58,7 @@ async def delivery(engine: TestEngine, run_id: str) -> CallbackDelivery:
 # ------------------------------------------------------------------------------------------------- what is told
 
 
-async def test_the_end_of_a_run_is_told_to_whom_its_start_names(
+async def test_a_final_callback_goes_to_the_destination_of_the_start(
     engine: TestEngine, receiver: Receiver
 ) -> None:
     run = await engine.start(DOUBLE, {"a": 21}, final_callback=receiver.url)
@@ -69,7 +69,7 @@ async def test_the_end_of_a_run_is_told_to_whom_its_start_names(
     assert (await delivery(engine, run.id)).outcome == "delivered"
 
 
-async def test_the_end_of_a_run_is_told_to_whom_its_workflow_names(
+async def test_a_final_callback_goes_to_the_destination_of_the_workflow(
     engine: TestEngine, receiver: Receiver
 ) -> None:
     run = await engine.start(telling(receiver.url), {"a": 1})
@@ -78,7 +78,9 @@ async def test_the_end_of_a_run_is_told_to_whom_its_workflow_names(
     assert [one.body["run_id"] for one in receiver.received] == [run.id]
 
 
-async def test_a_failed_run_is_told_with_its_error(engine: TestEngine, receiver: Receiver) -> None:
+async def test_the_final_callback_of_a_failed_run_has_its_error(
+    engine: TestEngine, receiver: Receiver
+) -> None:
     engine.fake_tool("twice", raises=ValueError("no such number"))
     run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)
     await engine.advance(hours=1)
@@ -87,7 +89,7 @@ async def test_a_failed_run_is_told_with_its_error(engine: TestEngine, receiver:
     assert "no such number" in told.body["error"]["message"]
 
 
-async def test_a_cancelled_run_is_told(engine: TestEngine, receiver: Receiver) -> None:
+async def test_a_cancelled_run_has_a_final_callback(engine: TestEngine, receiver: Receiver) -> None:
     spec = {"name": "long", "steps": [{"id": "t", "kind": "timer", "delay_ms": 3_600_000}]}
     run = await engine.start(spec, final_callback=receiver.url)
     await (await engine.open()).cancel(run.id)
@@ -105,7 +107,9 @@ async def test_no_callback_is_sent_before_the_run_has_ended(engine: TestEngine, 
     assert len(receiver.received) == 1
 
 
-async def test_an_address_that_is_named_twice_is_told_once(engine: TestEngine, receiver: Receiver) -> None:
+async def test_a_destination_that_is_named_twice_gets_one_callback(
+    engine: TestEngine, receiver: Receiver
+) -> None:
     await engine.run(telling(receiver.url, receiver.url), {"a": 1}, final_callback=receiver.url)
     await engine.advance(seconds=0)
     assert len(receiver.received) == 1
@@ -251,7 +255,7 @@ def test_a_delivery_is_tried_for_three_days_at_growing_distances() -> None:
     assert all(later >= earlier for earlier, later in pairwise(DELAYS_SECS[:-1]))
 
 
-async def test_a_receiver_that_is_down_for_an_hour_is_told_when_it_is_back(
+async def test_a_receiver_that_is_down_for_an_hour_gets_its_callback_afterwards(
     engine: TestEngine, receiver: Receiver
 ) -> None:
     receiver.down()
@@ -348,7 +352,7 @@ async def test_one_destination_that_is_down_does_not_keep_the_others_waiting(
         assert receiver.ids == [(await deliveries(engine, run.id))[1].id]
 
 
-async def test_a_hundred_runs_are_each_told_once(engine: TestEngine, receiver: Receiver) -> None:
+async def test_a_hundred_runs_have_one_final_callback_each(engine: TestEngine, receiver: Receiver) -> None:
     runs = [await engine.start(DOUBLE, {"a": n}, final_callback=receiver.url) for n in range(100)]
     await engine.advance(seconds=0)
     assert sorted(one.body["run_id"] for one in receiver.received) == sorted(run.id for run in runs)
@@ -377,7 +381,9 @@ async def test_the_destinations_of_a_run_survive_the_end_of_the_process(
     assert [one.body["run_id"] for one in receiver.received] == [run.id]
 
 
-async def test_a_run_that_is_interrupted_by_a_restart_is_told(engine: TestEngine, receiver: Receiver) -> None:
+async def test_a_run_that_is_interrupted_by_a_restart_has_a_final_callback(
+    engine: TestEngine, receiver: Receiver
+) -> None:
     steps = [{"id": "t", "kind": "timer", "delay_ms": 3_600_000}]
     await engine.start(
         {"name": "long", "on_restart": "interrupt", "steps": steps}, final_callback=receiver.url
@@ -490,7 +496,9 @@ async def test_a_network_that_is_allowed_is_called(engine: TestEngine, receiver:
 # ------------------------------------------------------------------------------------------------------ upkeep
 
 
-async def test_a_run_is_kept_until_its_end_is_told(engine: TestEngine, receiver: Receiver) -> None:
+async def test_a_run_is_kept_until_its_final_callback_is_delivered(
+    engine: TestEngine, receiver: Receiver
+) -> None:
     engine.options = {"retention_days": 1}
     receiver.statuses = [503] * 11
     run = await engine.start(DOUBLE, {"a": 1}, final_callback=receiver.url)

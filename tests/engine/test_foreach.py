@@ -123,7 +123,7 @@ def test_a_loop_over_the_output_of_a_step_sees_its_items() -> None:
 # -------------------------------------------------------------------------------------------------- concurrency
 
 
-def test_iterations_follow_one_another_unless_told_otherwise() -> None:
+def test_iterations_follow_one_another_by_default() -> None:
     case = loop([1, 2, 3])
     assert starts(case.start()) == ["loop[0].s"]
     assert starts(case.succeed("loop[0].s")) == ["loop[1].s"]

@@ -88,7 +88,7 @@ def test_the_step_fails_when_the_grace_of_its_siblings_is_over() -> None:
     assert finish(case.fire("grace", "p")).status == "failed"
 
 
-def test_nothing_follows_in_a_branch_that_was_told_to_stop() -> None:
+def test_nothing_follows_in_a_branch_that_was_asked_to_stop() -> None:
     case = started(BRANCHES.replace("on_any_fail: continue", "on_any_fail: abort"))
     case.fail("p[1].b")
     end = finish(case.succeed("p[0].a"))

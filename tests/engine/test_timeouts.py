@@ -25,7 +25,7 @@ def started(definition: str) -> Case:
 # ------------------------------------------------------------------------------------------------- of an attempt
 
 
-def test_an_attempt_whose_time_is_over_is_told_to_stop_and_gets_its_grace() -> None:
+def test_an_attempt_that_timed_out_is_asked_to_stop_and_gets_its_grace() -> None:
     case = started(SLOW)
     decisions = case.time_out("a")
     assert stops(decisions) == ["a"]

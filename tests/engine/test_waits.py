@@ -114,7 +114,7 @@ def test_a_cancelled_run_ends_its_waits_at_once() -> None:
     assert outcomes(case) == [("a", None), ("a", "cancelled")]
 
 
-def test_a_pause_of_an_attempt_that_was_told_to_stop_is_its_answer() -> None:
+def test_a_pause_of_an_attempt_that_was_asked_to_stop_is_its_answer() -> None:
     case = begun(CALL.replace(", RULES", ""))
     case.cancel()
     assert finish(case.pause("a")).status == "cancelled"

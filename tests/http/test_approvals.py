@@ -293,7 +293,7 @@ async def test_a_page_that_cannot_be_read_decides_nothing(ask: People, data: byt
 # ------------------------------------------------------------------------------------------------- forged, foreign
 
 
-async def test_links_that_do_not_hold_are_all_told_the_same(ask: People) -> None:
+async def test_all_invalid_links_get_the_same_response(ask: People) -> None:
     run_id = await ask.waiting()
     link = await ask.link(run_id)
     key = ask.serving.services.engine.store.server_key

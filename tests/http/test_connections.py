@@ -89,7 +89,7 @@ async def test_when_all_places_are_taken_an_idle_client_makes_room(
         writer.close()
 
 
-async def test_when_all_places_are_at_work_the_next_is_told_to_come_back(
+async def test_when_all_places_are_taken_the_next_request_is_asked_to_come_back(
     ask: Asker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run_id = await ask.start(workflow="held")

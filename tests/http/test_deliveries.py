@@ -47,7 +47,7 @@ async def dead(ask: Asker, receiver: Receiver) -> dict[str, Any]:
     return dict((await ask("GET", DEAD)).body["items"][-1])
 
 
-async def test_what_is_told_is_the_run_as_the_api_shows_it(ask: Asker, receiver: Receiver) -> None:
+async def test_a_final_callback_contains_the_run_as_the_api_shows_it(ask: Asker, receiver: Receiver) -> None:
     run = await ended(ask, final_callback={"url": receiver.url}, labels={"team": "x"}, parent_job_id="p")
     (told,) = receiver.received
     shown = (await ask("GET", f"/api/v1/runs/{run['run_id']}")).body
@@ -61,13 +61,13 @@ async def test_both_words_for_a_final_callback_may_be_said(ask: Asker, receiver:
     assert sorted(one.path for one in receiver.received) == ["/ended/1", "/ended/2"]
 
 
-async def test_a_start_that_is_asked_for_twice_is_told_once(ask: Asker, receiver: Receiver) -> None:
+async def test_a_repeated_start_has_one_final_callback(ask: Asker, receiver: Receiver) -> None:
     for _ in range(2):
         await ended(ask, final_callback_url=receiver.url, request_id="once")
     assert len(receiver.received) == 1
 
 
-async def test_a_run_shows_whom_its_end_is_told(ask: Asker, receiver: Receiver) -> None:
+async def test_a_run_shows_the_destinations_of_its_final_callbacks(ask: Asker, receiver: Receiver) -> None:
     run = await ended(ask, final_callback_url=receiver.url)
     (delivery,) = (await ask("GET", f"/api/v1/runs/{run['run_id']}/callbacks")).body["items"]
     assert delivery["id"] == receiver.received[0].id

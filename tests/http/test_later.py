@@ -303,7 +303,7 @@ async def test_each_item_of_a_graph_is_answered_later_by_itself(ask: Asker, mode
     assert (await ended(ask, run_id))["output"]["out"] == [0, 1, 2]
 
 
-async def test_a_cancelled_run_is_told_no_later_answer(ask: Asker) -> None:
+async def test_a_cancelled_run_takes_no_later_answer(ask: Asker) -> None:
     await registered(ask, "work")
     run_id = await paused(ask)
     await ask("POST", f"/api/v1/runs/{run_id}/cancel", {})

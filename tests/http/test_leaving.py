@@ -24,7 +24,7 @@ SLOW = {
 QUICK = {"name": "quick", "steps": [{"id": "s", "tool": "pause", "args": {"secs": 0}}]}
 
 
-async def test_a_server_that_is_told_to_stop_leaves_in_order(tmp_path: Path) -> None:
+async def test_a_server_that_is_asked_to_stop_leaves_in_order(tmp_path: Path) -> None:
     server = Mortal(tmp_path / "h.db")
     await server.live()
     async with aiohttp.ClientSession() as session:

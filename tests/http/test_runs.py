@@ -158,7 +158,7 @@ async def test_a_run_that_is_not_there_is_404(ask: Asker, path: str) -> None:
     assert (answer.status, answer.code) == (404, "not_found")
 
 
-async def test_the_journal_is_told_page_by_page(ask: Asker) -> None:
+async def test_the_journal_is_listed_page_by_page(ask: Asker) -> None:
     run_id = (await ask.done(workflow="sum", inputs={"a": 1}))["run_id"]
     first = (await ask("GET", f"/api/v1/runs/{run_id}/journal?limit=1")).body
     assert [line["seq"] for line in first["items"]] == [1] and first["items"][0]["kind"] == "run_started"

@@ -89,7 +89,7 @@ async def test_the_lock_file_says_where_the_server_is(ask: Asker, settings: Sett
     }
 
 
-async def test_a_second_server_on_the_same_file_is_refused_and_told_where_the_first_is(
+async def test_a_second_server_on_the_same_file_is_refused_with_the_address_of_the_first(
     ask: Asker, settings: Settings
 ) -> None:
     with pytest.raises(DatabaseInUse, match=ask.serving.address):

@@ -32,7 +32,7 @@ async def test_what_is_not_routed_is_404(ask: Asker, path: str) -> None:
     assert (await ask("GET", path)).code == "not_found"
 
 
-async def test_a_method_that_is_not_taken_is_told_which_are(ask: Asker) -> None:
+async def test_a_refused_method_gets_the_allowed_ones(ask: Asker) -> None:
     answer = await ask("PUT", RUNS, {})
     assert (answer.status, answer.code) == (405, "method_not_allowed")
     assert answer.headers["Allow"] == "GET, HEAD, OPTIONS, POST"
@@ -139,7 +139,7 @@ async def test_a_page_of_another_origin_is_not_served(ask: Asker) -> None:
     assert (answer.status, answer.code) == (403, "forbidden")
 
 
-async def test_a_mistake_of_ours_is_told_by_its_id_alone(
+async def test_a_bug_is_reported_by_the_id_of_its_request_alone(
     ask: Asker, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def broken(*given: Any, **rest: Any) -> None:

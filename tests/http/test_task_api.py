@@ -346,7 +346,7 @@ async def test_a_definition_without_a_start_is_refused_in_those_words(
 
 
 @pytest.mark.anyio
-async def test_every_problem_of_a_definition_is_told_at_once_with_its_place(centre: TaskApi) -> None:
+async def test_every_problem_of_a_definition_is_reported_at_once_with_its_place(centre: TaskApi) -> None:
     flow = await centre.post("/flows", {"name": "broken"})
     definition = {
         "start": "a",

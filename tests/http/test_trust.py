@@ -713,7 +713,7 @@ async def test_the_first_key_also_guards_what_steps_may_call(bare: World) -> Non
 
 
 @pytest.mark.anyio
-async def test_who_asks_too_often_is_told_when_to_come_back(tmp_path: Path) -> None:
+async def test_a_client_that_asks_too_often_learns_when_to_come_back(tmp_path: Path) -> None:
     settings = Settings(db=f"sqlite:///{tmp_path / 'h.db'}", port=0, key=BOOTSTRAP, rate_per_key=1)
     async with serving(settings) as server, aiohttp.ClientSession() as session:
         world = World(server.address, tmp_path / "h.db", session)

@@ -144,7 +144,7 @@ async def test_a_job_goes_out_and_its_answer_comes_back(ask: Asker) -> None:
     assert (late.status, late.code) == (409, "superseded")
 
 
-async def test_a_failure_is_told_with_its_kind(ask: Asker) -> None:
+async def test_a_failure_is_reported_with_its_kind(ask: Asker) -> None:
     await ask("POST", "/api/v1/workers", PULL)
     run_id = await ask.start(spec=STEP)
     await told(ask, await fetched(ask), "complete", error="no more", error_kind="quota")
@@ -175,7 +175,7 @@ async def test_a_job_whose_worker_falls_silent_is_given_to_another(ask: Asker) -
     assert (await ask("GET", f"/api/v1/runs/{run_id}")).body["output"] == {"a": 2}
 
 
-async def test_a_cancel_is_told_to_the_worker(ask: Asker) -> None:
+async def test_a_cancel_reaches_the_worker(ask: Asker) -> None:
     await ask("POST", "/api/v1/workers", PULL)
     run_id = await ask.start(spec=STEP)
     job = await fetched(ask)

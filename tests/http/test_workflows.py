@@ -40,7 +40,7 @@ async def test_yaml_text_is_published(ask: Asker) -> None:
     assert answer.status == 200 and answer.body["name"] == "new"
 
 
-async def test_every_problem_of_a_definition_is_told_with_its_place(ask: Asker) -> None:
+async def test_every_problem_of_a_definition_is_reported_with_its_place(ask: Asker) -> None:
     text = "name: new\nsteps:\n- {id: a, tool: add, typo: 1}\n- {id: a, tool: add}\n"
     answer = await ask("POST", "/api/v1/workflows", data=text, headers={"Content-Type": "application/yaml"})
     assert (answer.status, answer.code) == (422, "invalid_spec")

@@ -260,7 +260,7 @@ async def test_a_file_that_breaks_leaves_what_was_published_and_heals(shelf: She
     assert (shelf.folder.broken, shelf.published) == ([], ["a: 1", "a: 2"])
 
 
-async def test_a_broken_file_is_told_of_once(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_broken_file_is_reported_once(shelf: Shelf, caplog: pytest.LogCaptureFixture) -> None:
     (shelf.root / "a.yaml").write_text("steps: 7\n")
     await shelf.folder.load()
     await shelf.folder.scan()

@@ -152,7 +152,7 @@ async def test_nothing_is_traced_without_an_exporter(engine: Engine) -> None:
     assert engine.door.watchers == []
 
 
-async def test_a_missing_extra_is_told_and_stops_nothing(
+async def test_a_missing_extra_is_reported_and_stops_nothing(
     engine: Engine, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     import sys

@@ -350,7 +350,7 @@ async def test_two_workers_at_two_nodes_never_get_the_same_job(two: tuple[Engine
     assert {(await outcome(a, run)).status for run in runs} == {"completed"}
 
 
-async def test_a_worker_at_another_node_is_told_to_stop(two: tuple[Engine, Engine]) -> None:
+async def test_a_worker_at_another_node_is_asked_to_stop(two: tuple[Engine, Engine]) -> None:
     a, b = two
     await b.workers.register(TENANT, "w", None, ["double"], "pull")
     await until(lambda: a.workers.is_served(TENANT, "double"))

@@ -384,7 +384,7 @@ async def test_the_next_process_that_has_the_tool_goes_on(tmp_path: Path) -> Non
 
 
 @by_hand
-async def test_a_missing_tool_beside_a_slow_step_is_told_when_that_one_ends(tmp_path: Path) -> None:
+async def test_a_missing_tool_beside_a_slow_step_is_reported_when_that_one_ends(tmp_path: Path) -> None:
     gate = asyncio.Event()
 
     @tool

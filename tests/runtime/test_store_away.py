@@ -224,7 +224,7 @@ async def test_a_suspect_whose_turn_comes_meanwhile_gets_it_afterwards(tmp_path:
 
 
 @by_hand
-async def test_no_result_is_told_before_it_is_durable(tmp_path: Path) -> None:
+async def test_no_result_is_returned_before_it_is_durable(tmp_path: Path) -> None:
     steps = Gated("c")
     async with running(tmp_path, steps) as (engine, run):
         engine.store.hold = True

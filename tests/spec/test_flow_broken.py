@@ -465,7 +465,7 @@ def test_a_key_that_no_kind_has_is_unknown_on_every_kind(name: str) -> None:
     assert (problem.code, problem.pointer) == ("unknown_key", "/nodes/a/log_path")
 
 
-def test_all_mistakes_are_told_at_once() -> None:
+def test_all_mistakes_are_reported_at_once() -> None:
     data = {
         "start": "q",
         "nodes": {
@@ -531,7 +531,7 @@ edges:
     ]
 
 
-def test_the_places_of_json_are_told_too() -> None:
+def test_places_in_json_are_reported_too() -> None:
     text = json.dumps(flow({"a": kind("executor")}), indent=2)
     with pytest.raises(InvalidSpec) as refused:
         FlowSpec.from_yaml_str(text)
@@ -539,7 +539,7 @@ def test_the_places_of_json_are_told_too() -> None:
     assert (problem.line, problem.pointer) == (5, "/nodes/a/service")
 
 
-def test_a_key_that_stands_twice_in_json_is_told() -> None:
+def test_a_duplicate_key_in_json_is_reported() -> None:
     text = '{"name": "f", "start": "a", "nodes": {"a": {"service": "s"}, "a": {"service": "t"}}}'
     with pytest.raises(InvalidSpec) as refused:
         FlowSpec.from_yaml_str(text)

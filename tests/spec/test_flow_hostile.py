@@ -161,12 +161,12 @@ def told_or_read(data: Any) -> None:
 
 
 @given(JSON)
-def test_any_data_is_told_or_read(data: Any) -> None:
+def test_any_data_is_reported_or_read(data: Any) -> None:
     told_or_read(data)
 
 
 @given(JSON, JSON, JSON)
-def test_any_data_in_the_places_of_a_graph_is_told_or_read(start: Any, nodes: Any, edges: Any) -> None:
+def test_any_data_in_the_places_of_a_graph_is_reported_or_read(start: Any, nodes: Any, edges: Any) -> None:
     told_or_read({"name": "f", "start": start, "nodes": nodes, "edges": edges})
 
 
@@ -195,12 +195,12 @@ def with_other(value: Any, at: tuple[Any, ...], put: Any) -> Any:
 
 
 @given(st.sampled_from(PLACES), JSON)
-def test_any_data_at_any_place_of_a_graph_is_told_or_read(at: tuple[Any, ...], put: Any) -> None:
+def test_any_data_at_any_place_of_a_graph_is_reported_or_read(at: tuple[Any, ...], put: Any) -> None:
     told_or_read(with_other(FULL, at, put))
 
 
 @pytest.mark.parametrize("put", [None, True, 0, -1, 1.5, "", "x", "$foo", [], [None], {}, {"x": 1}], ids=repr)
-def test_each_kind_of_value_at_each_place_is_told_or_read(put: Any) -> None:
+def test_each_kind_of_value_at_each_place_is_reported_or_read(put: Any) -> None:
     for at in PLACES:
         told_or_read(with_other(FULL, at, put))
 

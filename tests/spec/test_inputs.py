@@ -91,7 +91,7 @@ ORDER = {
 }
 
 
-def test_everything_that_does_not_fit_is_told_at_once() -> None:
+def test_all_validation_errors_are_reported_at_once() -> None:
     given = {
         "size": 0,
         "colour": "rde",

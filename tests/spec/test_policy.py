@@ -28,7 +28,7 @@ def test_delays_grow_as_the_backoff_says(backoff: BackoffKind, delays: list[int]
     assert [policy.next_delay_ms(attempt) for attempt in range(1, 6)] == delays
 
 
-def test_the_first_retry_waits_half_a_second_unless_told_otherwise() -> None:
+def test_the_first_retry_waits_half_a_second_by_default() -> None:
     assert RetryPolicy(max_attempts=3).next_delay_ms(2) == 500
 
 

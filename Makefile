@@ -54,8 +54,8 @@ test-long: setup
 	$(BIN)/python -m tests.cluster --faults 600
 
 # The tests under each Python that is installed here, in an environment of its own.
-PYTHONS ?= $(wildcard $(HOME)/.pyenv/versions/3.1[1-4]*/bin/python) \
-  $(foreach version,11 12 13 14,$(shell python3.$(version) -c 'import sys; print(sys.executable)' 2>/dev/null))
+PYTHONS ?= $(sort $(wildcard $(HOME)/.pyenv/versions/3.1[1-4]*/bin/python3) \
+  $(foreach version,11 12 13 14,$(shell python3.$(version) -c 'import sys; print(sys.prefix + "/bin/python3")' 2>/dev/null)))
 
 test-pythons: setup
 	@for python in $(PYTHONS); do \

@@ -34,21 +34,29 @@ READ_AT_ONCE: Final = 50  # runs, by the same queries
 
 
 class _Reads:
-    """Reads runs from the store. Those that are asked for in one turn of the loop are read by the same queries, because many signals,
-    answers and callbacks arrive together."""
+    """Reads runs from the store: the first that is asked for in a turn of the loop at once, the others of that turn by the same queries,
+    because many signals, answers and callbacks arrive together."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._asked: list[tuple[RunNo, asyncio.Future[Stored | None]]] = []
         self._reading: asyncio.Task[None] | None = None
+        self._is_first = True
 
-    def of(self, no: RunNo) -> asyncio.Future[Stored | None]:
+    def of(self, no: RunNo) -> Awaitable[Stored | None]:
         loop = asyncio.get_running_loop()
+        if self._is_first:
+            self._is_first = False
+            loop.call_soon(self._begin_turn)
+            return self._store.load(no)
         answer: asyncio.Future[Stored | None] = loop.create_future()
         self._asked.append((no, answer))
         if self._reading is None:
             self._reading = loop.create_task(self._read())
         return answer
+
+    def _begin_turn(self) -> None:
+        self._is_first = True
 
     async def _read(self) -> None:
         try:

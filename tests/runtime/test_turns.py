@@ -201,25 +201,21 @@ async def evicted(engine: Any, count: int) -> list[Any]:
 
 
 @by_hand
-async def test_runs_that_are_asked_for_during_a_read_are_read_together_after_it(
+async def test_runs_that_are_asked_for_in_one_turn_are_read_together_after_the_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        runs, asked, load_many = await evicted(engine, 10), list[int](), engine.store.load_many
-        may_read = asyncio.Event()
+        runs, asked, load_many = await evicted(engine, 10), list[list[int]](), engine.store.load_many
+        numbers = [(await engine.runs.row_of(run.id)).no for run in runs]
 
-        async def held(numbers: Any) -> Any:
-            asked.append(len(numbers))
-            await may_read.wait()
-            return await load_many(numbers)
+        async def counted(several: Any) -> Any:
+            asked.append(list(several))
+            return await load_many(several)
 
-        monkeypatch.setattr(engine.store, "load_many", held)
-        signalled = asyncio.gather(*[engine.runs.signal(run.id, "go", 1) for run in runs])
-        await settled()
-        may_read.set()
-        await signalled
-    assert len(asked) <= 2
-    assert sum(asked) == 10
+        monkeypatch.setattr(engine.store, "load_many", counted)
+        found = await asyncio.gather(*[engine.runs._residents.stored(no) for no in numbers])
+    assert sorted(asked) == [numbers[:1], numbers[1:]]
+    assert [resident is not None and resident.run.no for resident in found] == numbers
 
 
 @by_hand

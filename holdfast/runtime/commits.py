@@ -45,7 +45,7 @@ _KEPT: Final = (StepSucceeded, StepFailed, StepPaused, AttemptTimedOut, AttemptR
 # requests within a few turns, and a commit costs as much as a dozen entries.
 FEW: Final = 3
 ENOUGH: Final = 64
-TURNS_MAX: Final = 32  # of the loop, in which a commit waits for a row that is to be part of it
+TURNS_MAX: Final = 8  # of the loop, in which a commit waits for a row that is to be part of it
 
 
 class FiringLost(HoldfastError):

@@ -121,6 +121,8 @@ class Fires(Deciding):
         key = (resident.run.tenant, resident.schedule, resident.slot)
         if key not in self._owing or not self.is_open or self._is_held or self._is_closed:
             return
+        if self.deciding.locked() and self._ends and key not in self._ends:
+            return  # another schedule goes on, which waits for this very commit
         ends = self._ends.setdefault(key, deque())
         ends.append(LastRow(resident.run, self._door.commits))
         if len(ends) == 1:

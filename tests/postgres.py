@@ -40,6 +40,11 @@ class Server:
         name = f"test_{os.getpid()}_{next(self._numbers)}"  # several processes may share a server
         return await self._make(name, "" if empty else f"TEMPLATE template_of_{os.getpid()}")
 
+    async def copy_of(self, url: str) -> str:
+        """A new database with the same contents. Nobody may be connected to the other."""
+        name = f"test_{os.getpid()}_{next(self._numbers)}"
+        return await self._make(name, f"TEMPLATE {urlsplit(url).path[1:]}")
+
     async def clean_database(self) -> str:
         """The same database each time, with nothing in it: sooner emptied than made."""
         if self._reused is None:

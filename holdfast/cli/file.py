@@ -16,8 +16,8 @@ from holdfast.config import Settings
 from holdfast.errors import NotFound
 from holdfast.runtime.compose import engine_of
 from holdfast.runtime.engine import Engine
-from holdfast.store.base import Store, StoreFile
-from holdfast.store.open import database_path, is_server, lock_of, open_file, open_url
+from holdfast.store.base import Store, StoreFile, StoreServer
+from holdfast.store.open import database_path, is_server, lock_of, open_file, open_server, open_url
 from holdfast.store.records import RunRow, Wanted
 from holdfast.threads import no_thread_now
 from holdfast.tools import prints
@@ -65,6 +65,19 @@ async def reading(settings: Settings) -> AsyncIterator[StoreFile]:
     """A snapshot of the file at one moment. Nothing is locked or changed."""
     async with beside(settings) as store, store.still():
         yield store
+
+
+@contextlib.asynccontextmanager
+async def reading_server(settings: Settings) -> AsyncIterator[StoreServer]:
+    """The same of a database on a server."""
+    path_of(settings)
+    store = open_server(settings.db)
+    await store.open_to_read()
+    try:
+        async with store.still():
+            yield store
+    finally:
+        await store.close()
 
 
 @contextlib.asynccontextmanager

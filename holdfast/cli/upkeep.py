@@ -6,7 +6,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Final
 
-from holdfast.cli.file import acting, beside, finished, path_of, reading
+from holdfast.cli.file import acting, beside, finished, path_of, reading, reading_server
 from holdfast.cli.options import Usage, settings_of
 from holdfast.cli.parser import Given
 from holdfast.cli.render import painted
@@ -14,10 +14,10 @@ from holdfast.cli.source import opened
 from holdfast.cli.streams import UNWRITTEN, give, say, show_lines
 from holdfast.config import Settings
 from holdfast.ops.backup import back_up
-from holdfast.ops.doctor import Finding, examine
+from holdfast.ops.doctor import Finding, examine, examine_server
 from holdfast.ops.upkeep import forget_key
 from holdfast.store.artefact_place import artefacts_at
-from holdfast.store.open import database_path, lock_of, open_file
+from holdfast.store.open import database_path, is_server, lock_of, open_file
 from holdfast.tools.registry import Registry
 
 UNSOUND: Final = 1
@@ -97,18 +97,30 @@ def _refuse_server(settings: Settings) -> None:
 
 
 async def _doctor(settings: Settings, *, as_json: bool) -> int:
-    _refuse_server(settings)
-    async with reading(settings) as store:
-        findings = await examine(store, artefacts_at(settings.artefacts, database_path(settings.db)))
+    findings = await _findings(settings)
     is_sound = not any(finding.problems for finding in findings)
     if as_json:
         is_written = give({"ok": is_sound, "checks": findings})
     else:
         is_written = show_lines(line for finding in findings for line in _lines(finding))
-        say("all is well" if is_sound else "there are problems; keep a copy of the file before anything else")
+        say(
+            "all is well"
+            if is_sound
+            else "there are problems; keep a copy of the database before anything else"
+        )
     if not is_written:
         return UNWRITTEN
     return 0 if is_sound else UNSOUND
+
+
+async def _findings(settings: Settings) -> list[Finding]:
+    place, path = settings.artefacts, database_path(settings.db)
+    if not is_server(settings.db):
+        async with reading(settings) as store:
+            return await examine(store, artefacts_at(place, path))
+    artefacts = None if place is None else artefacts_at(place, path)
+    async with reading_server(settings) as server:
+        return await examine_server(server, artefacts)
 
 
 def _lines(finding: Finding) -> list[str]:

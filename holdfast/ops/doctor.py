@@ -15,7 +15,7 @@ from holdfast.ops.doctor_runs import compared
 from holdfast.spec.notation import definition_from_stored
 from holdfast.store.artefact_place import artefacts_at
 from holdfast.store.artefacts import Artefacts
-from holdfast.store.base import COPIED, Acknowledged, StoreFile
+from holdfast.store.base import COPIED, Acknowledged, CheckedStore, StoreFile, StoreServer
 from holdfast.store.lock import holder_of, read_lock
 from holdfast.values import canonical, decode
 from holdfast.views.schedules import unreadable
@@ -35,7 +35,7 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 RESTORE: Final = (
-    "keep a copy of the files, then restore a backup; the runs named here cannot be trusted as they are"
+    "keep a copy of the database, then restore a backup; the runs named here cannot be trusted as they are"
 )
 DAMAGED: Final = (
     "stop the server, keep a copy of the files, and restore a backup; if there is none, sqlite3 holdfast.db .recover saves "
@@ -43,24 +43,51 @@ DAMAGED: Final = (
 )
 
 
+SERVER_DAMAGED: Final = "stop all nodes, and restore a backup of the database"
+
+
 async def examine(store: StoreFile, artefacts: Artefacts | None = None) -> list[Finding]:
-    """Run all checks on one snapshot of a database. Its artefacts are beside it, unless they are given."""
+    """Run all checks on one snapshot of a file. Its artefacts are beside it, unless they are given."""
     acknowledged = store.acknowledged()  # read first: later commits are not missing
     file = store.check_file()
     findings = [Finding("file", file, "" if file else "every page is sound", DAMAGED if file else "")]
-    missing = [] if file else store.missing_parts()
     if not file:
-        findings.append(Finding("schema", missing, f"version {store.schema()}", DAMAGED if missing else ""))
-    if not file and not missing:  # otherwise queries may return wrong results
-        findings += [_identity(store), _commits(store, acknowledged)]
-        findings += [
-            _found(name.removeprefix("check_").replace("_", " "), store.check(name))
-            for name in store.checks()
-        ]
-        findings += [_large_values(store), _payloads(store), _definitions(store), _schedules(store)]
-        findings += _artefacts(store, artefacts or artefacts_at(None, store.path))
-        findings += [_found(*each) for each in await compared(store, PROBLEMS_MAX)]
+        schema = await _schema(store, DAMAGED)
+        findings.append(schema)
+        if not schema.problems:  # otherwise queries may return wrong results
+            findings += [_identity(store), _commits(store, acknowledged)]
+            findings += await _contents(store, artefacts or artefacts_at(None, store.path))
     return [*findings, *_machine(Path(store.path))]
+
+
+async def examine_server(store: StoreServer, artefacts: Artefacts | None = None) -> list[Finding]:
+    """Run the same checks on a server, which checks its files itself. Without a place of the artefacts, none are looked for: each node may
+    have a folder of its own."""
+    note = f"PostgreSQL {await store.server_version()}; pg_amcheck looks at its pages"
+    findings = [Finding("server", note=note), await _schema(store, SERVER_DAMAGED)]
+    if not findings[-1].problems:
+        findings += await _contents(store, artefacts)
+    return findings
+
+
+async def _schema(store: CheckedStore, hint: str) -> Finding:
+    missing = await store.missing_parts()
+    return Finding("schema", missing, f"version {await store.schema()}", hint if missing else "")
+
+
+async def _contents(store: CheckedStore, artefacts: Artefacts | None) -> list[Finding]:
+    """What both dialects have: the rows, and what they refer to."""
+    findings = [
+        _found(name.removeprefix("check_").replace("_", " "), await store.check(name))
+        for name in store.checks()
+    ]
+    findings += [await _large_values(store), await _payloads(store)]
+    findings += [await _definitions(store), await _schedules(store)]
+    if artefacts is None:
+        findings.append(Finding("artefacts are there", note="not looked for; --artefacts names their place"))
+    else:
+        findings += await _artefacts(store, artefacts)
+    return findings + [_found(*each) for each in await compared(store, PROBLEMS_MAX)]
 
 
 def _found(check: str, problems: list[str], note: str = "") -> Finding:
@@ -83,12 +110,12 @@ def _commits(store: StoreFile, acknowledged: Acknowledged | None) -> Finding:
     return Finding("acknowledged commits are there", [wrong] if wrong else [], note, hint)
 
 
-def _large_values(store: StoreFile) -> Finding:
+async def _large_values(store: CheckedStore) -> Finding:
     missing, seen = [], 0
-    for no, body in store.blobs_named():
+    async for no, body in store.blobs_named():
         for sha256 in _REFERENCE.findall(body):
             seen += 1
-            if not store.has_blob(no, sha256):
+            if not await store.has_blob(no, sha256):
                 missing.append(f"run number {no} refers to the value {sha256[:12]}…, which is not there")
     return _found("large values are there", missing, f"{seen} references")
 
@@ -96,10 +123,10 @@ def _large_values(store: StoreFile) -> Finding:
 _REFERENCE: Final = re.compile(r'\{"\$blob":"([0-9a-f]{64})"\}')
 
 
-def _payloads(store: StoreFile) -> Finding:
+async def _payloads(store: CheckedStore) -> Finding:
     """Check that every large value matches its hash."""
     wrong, seen = [], 0
-    for no, sha256, body in store.blobs():
+    async for no, sha256, body in store.blobs():
         seen += 1
         text = body.encode() if isinstance(body, str) else body
         if hashlib.sha256(text).hexdigest() != sha256:
@@ -107,10 +134,10 @@ def _payloads(store: StoreFile) -> Finding:
     return _found("large values have their hash", wrong, f"{seen} values")
 
 
-def _definitions(store: StoreFile) -> Finding:
+async def _definitions(store: CheckedStore) -> Finding:
     """Check that every definition can be read and matches its hash."""
     wrong, seen = [], 0
-    for name, version, definition, uses in store.definitions():
+    async for name, version, definition, uses in store.definitions():
         seen += 1
         try:
             text = definition_from_stored(definition).canonical()
@@ -123,10 +150,10 @@ def _definitions(store: StoreFile) -> Finding:
     return _found("definitions have their hash", wrong, f"{seen} definitions")
 
 
-def _schedules(store: StoreFile) -> Finding:
+async def _schedules(store: CheckedStore) -> Finding:
     """Check that every schedule, and how far it has come, can be read."""
     wrong, seen = [], set[tuple[str, str]]()
-    for tenant, schedule_id, body, cursor in store.every_schedule():
+    async for tenant, schedule_id, body, cursor in store.every_schedule():
         seen.add((tenant, schedule_id))
         why = unreadable(body, cursor)
         if why:
@@ -135,10 +162,10 @@ def _schedules(store: StoreFile) -> Finding:
     return Finding("schedules can be read", wrong[:PROBLEMS_MAX], f"{len(seen)} schedules", hint)
 
 
-def _artefacts(store: StoreFile, artefacts: Artefacts) -> list[Finding]:
+async def _artefacts(store: CheckedStore, artefacts: Artefacts) -> list[Finding]:
     """A bucket is asked whether it has each file, and its size; to read them all could take days."""
     missing, wrong, seen = [], [], 0
-    for tenant, sha256, size in store.artefacts_named():
+    async for tenant, sha256, size in store.artefacts_named():
         try:
             found = artefacts.of(tenant).find(sha256) or (
                 None if artefacts.is_remote else artefacts.find(sha256)

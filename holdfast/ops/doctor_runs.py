@@ -6,7 +6,7 @@ from typing import Final
 
 from holdfast.engine.state import Run
 from holdfast.runtime.load import load_run
-from holdfast.store.base import StoreFile
+from holdfast.store.base import CheckedStore
 from holdfast.store.records import RunRow
 from holdfast.values import TERMINAL, RunNo
 
@@ -25,10 +25,10 @@ class _Problems:
         return len(self.status) + len(self.waits) + len(self.wakes) + len(self.jobs)
 
 
-async def compared(store: StoreFile, problems_max: int) -> list[tuple[str, list[str], str]]:
+async def compared(store: CheckedStore, problems_max: int) -> list[tuple[str, list[str], str]]:
     """Fold all open runs and the newest finished ones; each result is a check, its problems and a note."""
-    finished = [RunNo(row.no) for row in store.newest(FOLDED_MAX)]
-    runs = list(dict.fromkeys([*store.open_runs(), *finished]))
+    finished = [RunNo(row.no) for row in await store.newest(FOLDED_MAX)]
+    runs = list(dict.fromkeys([*await store.open_runs(), *finished]))
     jobs: dict[int, list[tuple[str, int]]] = {}
     for row in await store.assignments():
         jobs.setdefault(row.no, []).append((row.path, row.attempt))
@@ -46,7 +46,7 @@ async def compared(store: StoreFile, problems_max: int) -> list[tuple[str, list[
     ]
 
 
-async def _compare(store: StoreFile, no: RunNo, jobs: list[tuple[str, int]], found: _Problems) -> None:
+async def _compare(store: CheckedStore, no: RunNo, jobs: list[tuple[str, int]], found: _Problems) -> None:
     stored = await store.load(no)
     assert stored is not None
     row = stored.row
@@ -75,7 +75,7 @@ def _wakes(run: Run, row: RunRow) -> list[str]:
     return [f"run {run.id} has a timer that is due at {due}, and its row does not wake it by then"]
 
 
-async def _waits(store: StoreFile, run: Run) -> list[str]:
+async def _waits(store: CheckedStore, run: Run) -> list[str]:
     rows = await store.waits_of_run(run.no, WAITS_MAX)
     if len(rows) >= WAITS_MAX:
         return []

@@ -80,7 +80,7 @@ class _Moving:
         if self._source.journal_bytes() != await self._target.journal_bytes():
             raise _different("the journals are not equally long")
         await self._target.open_readers()
-        runs = self._source.open_runs()
+        runs = await self._source.open_runs()
         for at in range(0, len(runs), FOLDED_AT_ONCE):
             asked = runs[at : at + FOLDED_AT_ONCE]
             theirs_by_no = {one.row.no: one for one in await self._target.load_many(asked)}

@@ -12,7 +12,7 @@ import os
 import re
 from typing import Final
 
-from holdfast.store.base import Store, StoreFile
+from holdfast.store.base import Store, StoreFile, StoreServer
 from holdfast.store.lock import Answers, Lock
 from holdfast.store.node_names import node_name
 from holdfast.store.promotion import Source, Target
@@ -54,7 +54,7 @@ def shown(url: str) -> str:
     return re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1:…@", url) if is_server(url) else url
 
 
-def _postgres(url: str) -> Store:
+def _postgres(url: str) -> StoreServer:
     try:
         from holdfast.store.postgres.store import PostgresStore
     except ModuleNotFoundError as error:
@@ -76,12 +76,15 @@ def open_move(source: str, target: str) -> tuple[Source, Target]:
 
 
 def open_file(url: str) -> StoreFile:
-    """The store of a database that is one file, for a backup or a check. Raises ValueError if it is none."""
+    """The store of a database that is one file, to look at it. Raises ValueError if it is none."""
     if is_server(url):
-        raise ValueError(
-            f"{shown(url)} is on a server, which has tools of its own for that: pg_dump makes a backup, pg_amcheck a check"
-        )
+        raise ValueError(f"{shown(url)} is on a server, which has tools of its own for that, such as pg_dump")
     return SqliteStore(database_path(url), name=database_name(url))
+
+
+def open_server(url: str) -> StoreServer:
+    """The store of a database on a server, to look at it."""
+    return _postgres(url)
 
 
 def lock_of(url: str, address: str | None = None, *, answers: Answers | None = None) -> Lock:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import apsw
+import pytest
 
 from tests.cli.conftest import Cli
+from tests.postgres import Server
 
 SUM = "- {id: sum, tool: add, args: {a: 1, b: 2}}"
 HELD = "- {id: first, tool: note, args: {text: first}}\n- {id: held, tool: hold}"
@@ -112,3 +116,14 @@ def test_a_loss_is_accepted_on_the_command_line(cli: Cli) -> None:
     assert cli.run("doctor").returncode == 1
     assert cli.run("doctor", "--accept-loss").returncode == 0
     assert cli.run("doctor").returncode == 0
+
+
+@pytest.mark.anyio
+async def test_doctor_checks_a_database_on_a_server(cli: Cli, postgres_server: Server) -> None:
+    url = await postgres_server.new_database()
+    well = await asyncio.to_thread(cli.run, "doctor", "--db", url)
+    assert (well.returncode, well.stderr.strip()) == (0, "all is well")
+    statement = "INSERT INTO schedule (tenant, id, kind, origin, created_at, updated_at, body) VALUES ('default', 's', 'at', 'api', 1, 1, '{}')"
+    await postgres_server.execute(statement, url)
+    ill = await asyncio.to_thread(cli.run, "doctor", "--db", url)
+    assert ill.returncode == 1 and "schedule s of tenant default has no cursor" in ill.stdout

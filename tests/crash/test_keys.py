@@ -116,11 +116,12 @@ def test_no_key_is_left_held_and_no_step_is_left_in_line(left: tuple[Place, Told
     assert query_file(place, "SELECT * FROM wait") == []
 
 
-def test_the_file_passes_every_check(left: tuple[Place, Told]) -> None:
+@pytest.mark.anyio
+async def test_the_file_passes_every_check(left: tuple[Place, Told]) -> None:
     store = SqliteStore(str(left[0].db))
     store.open_file_to_read()
     try:
-        assert {name: found for name in store.checks() if (found := store.check(name))} == {}
+        assert {name: found for name in store.checks() if (found := await store.check(name))} == {}
     finally:
         store.close_file()
 

@@ -513,7 +513,7 @@ async def test_a_run_is_kept_until_its_final_callback_is_delivered(
 
 async def found_by_doctor(engine: TestEngine) -> list[str]:
     store: Any = (await engine.open())._engine.store
-    return [problem for name in store.checks() for problem in store.check(name)]
+    return [problem for name in store.checks() for problem in await store.check(name)]
 
 
 async def test_the_doctor_finds_nothing_wrong_with_deliveries(engine: TestEngine, receiver: Receiver) -> None:

@@ -54,7 +54,7 @@ async def _until_it_waits(run: Any) -> None:
             await asyncio.sleep(0.01)
 
 
-async def _filled(path: Path) -> None:
+async def filled(path: Path) -> None:
     """A run that waits, one with a large value, one with an artefact, and some more."""
     async with Holdfast(f"sqlite:///{path}", tools=[later, large, make]) as hf:
         waiting = await hf.start(WAITS)
@@ -88,7 +88,7 @@ def _change(path: Path, statement: str) -> None:
 
 
 async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
-    await _filled(tmp_path / "h.db")
+    await filled(tmp_path / "h.db")
     assert await _problems(tmp_path / "h.db") == {}
 
 
@@ -145,7 +145,7 @@ async def test_a_sound_file_has_no_problem(tmp_path: Path) -> None:
 async def test_what_was_done_to_the_data_is_found_with_its_place_and_what_to_do(
     tmp_path: Path, statement: str, check: str, says: str
 ) -> None:
-    await _filled(tmp_path / "h.db")
+    await filled(tmp_path / "h.db")
     _change(tmp_path / "h.db", statement)
     finding = (await _problems(tmp_path / "h.db"))[check]
     assert says in finding.problems[0]
@@ -153,7 +153,7 @@ async def test_what_was_done_to_the_data_is_found_with_its_place_and_what_to_do(
 
 
 async def test_a_file_that_does_not_say_its_schema_is_refused_with_what_to_do(tmp_path: Path) -> None:
-    await _filled(tmp_path / "h.db")
+    await filled(tmp_path / "h.db")
     _change(tmp_path / "h.db", "DELETE FROM meta")
     with pytest.raises(StoreUnavailable, match=r"does not say which schema.*backup"):
         await _problems(tmp_path / "h.db")
@@ -163,7 +163,7 @@ async def test_a_file_that_does_not_say_its_schema_is_refused_with_what_to_do(tm
 
 
 async def test_an_artefact_with_other_content_is_found(tmp_path: Path) -> None:
-    await _filled(tmp_path / "h.db")
+    await filled(tmp_path / "h.db")
     (file,) = (
         path for path in (tmp_path / "h.db.artefacts").rglob("*") if path.is_file() and len(path.name) == 64
     )
@@ -262,7 +262,7 @@ async def test_a_wal_that_stops_early_is_found_and_the_server_is_not_ready_until
 
 async def test_a_restored_backup_is_no_loss(tmp_path: Path) -> None:
     path = tmp_path / "h.db"
-    await _filled(path)
+    await filled(path)
     store = SqliteStore(str(path))
     await store.open_to_read()
     store.copy_to(str(tmp_path / "copy.db"))

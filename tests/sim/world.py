@@ -866,7 +866,7 @@ class World:
             self.counts.update(shadow.counts)
         self.counts["rows"] += sum(map(len, self.rows.values()))
         for name in node.store.checks():
-            found = node.store.check(name)
+            found = at_once(node.store.check(name))
             hold(not found, "nothing is found that must not be", name, found)
         left = [*self.book.holders, *(one for line in self.book.lines.values() for one in line)]
         hold(not left, "no key is held and nobody waits when all runs are over", left)

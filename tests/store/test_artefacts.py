@@ -240,12 +240,12 @@ def test_rows_of_artefacts_are_written_with_their_batch_and_go_with_their_run(tm
         batch = started(1, 2)
         batch.artefacts += [(RunNo(no), SHA, 5, Millis(T0)) for no in (1, 2, 2)]
         await commit(store, batch)
-        assert list(store.artefacts_named()) == [("default", SHA, 5)]
+        assert [row async for row in store.artefacts_named()] == [("default", SHA, 5)]
         for no, left in ((1, [("default", SHA, 5)]), (2, [])):
             batch = Batch()
             batch.forgotten.append(RunNo(no))
             await commit(store, batch)
-            assert list(store.artefacts_named()) == left
+            assert [row async for row in store.artefacts_named()] == left
         await store.close()
 
     asyncio.run(main())

@@ -41,6 +41,7 @@ Exit code: 0 no problem found, 1 there is a problem.""",
     (
         "holdfast doctor",
         "holdfast doctor --db sqlite:///holdfast-copy.db --json",
+        "holdfast doctor --db postgresql://holdfast@db.internal/holdfast --artefacts s3://orders/holdfast",
         "holdfast doctor --forget-key invoice-17",
     ),
     (),

@@ -59,6 +59,13 @@ Read = Callable[..., Coroutine[Any, Any, Kind]]
 _still: ContextVar[Any] = ContextVar("still", default=None)
 
 
+def bound() -> Any:
+    """The connection that `still` has bound to the caller."""
+    connection = _still.get()
+    assert connection is not None, "to be asked inside still()"
+    return connection
+
+
 def meaning(error: BaseException, what: str) -> BaseException:
     """What an error of the driver means to a caller: the database is unavailable for now; any other is a bug in Holdfast."""
     # A value that the driver cannot send is a bug, although its error is one of connections too.
@@ -100,8 +107,8 @@ class Asking:
             return await self._asked(name, without_nul(args))
 
     async def _asked(self, name: str, args: Sequence[Any]) -> Sequence[Any]:
-        if (bound := _still.get()) is not None:
-            found: Sequence[Any] = await bound.fetch(self._sql[name], *args)
+        if (connection := _still.get()) is not None:
+            found: Sequence[Any] = await connection.fetch(self._sql[name], *args)
             return found
         async with self._pool.acquire() as connection:
             try:

@@ -17,6 +17,7 @@ from holdfast.store.postgres.asking import (
     value,
     values,
 )
+from holdfast.store.postgres.checks import Checks
 from holdfast.store.postgres.feed import FeedReads
 from holdfast.store.postgres.jobs import JobRows
 from holdfast.store.postgres.lists import ListReads, as_list
@@ -285,7 +286,7 @@ class ScheduleReads(Asking):
 
 @raises_store_errors
 class PostgresReads(
-    RunReads, WorkflowReads, WaitReads, ScheduleReads, ListReads, OwnershipReads, JobRows, FeedReads
+    RunReads, WorkflowReads, WaitReads, ScheduleReads, ListReads, OwnershipReads, JobRows, FeedReads, Checks
 ):
     key_holder = first("key_holder", lambda *row: row)
     answered_key = first("answered_key", KeyAnswer)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import AsyncIterator
 from contextlib import closing
 from typing import Final
 
@@ -31,7 +31,7 @@ class SqliteUpkeep(SqliteReads):
         """What SQLite itself finds wrong with the file, page by page."""
         return _unsound(self._read)
 
-    def missing_parts(self) -> list[str]:
+    async def missing_parts(self) -> list[str]:
         """The parts of this release's schema that the file lacks: tables, indexes, and rows about the file as a whole."""
         with closing(apsw.Connection(":memory:")) as new:
             new.execute(schema("sqlite"))
@@ -44,27 +44,29 @@ class SqliteUpkeep(SqliteReads):
             return missing
         return [f"meta says nothing usable of {key!r}" for (key,) in self._ask("unusable_meta")]
 
-    def definitions(self) -> Iterator[tuple[str, str, str, str | None]]:
+    async def definitions(self) -> AsyncIterator[tuple[str, str, str, str | None]]:
         """Every definition: name, hash, text, and the hashes of the definitions that it refers to."""
-        yield from self._ask_all("every_definition")
+        for row in self._ask_all("every_definition"):
+            yield row
 
-    def every_schedule(self) -> Iterator[tuple[str, str, str, str | None]]:
+    async def every_schedule(self) -> AsyncIterator[tuple[str, str, str, str | None]]:
         """Every schedule with each of its cursors: tenant, id, definition, cursor."""
-        yield from self._ask_all("every_schedule")
+        for row in self._ask_all("every_schedule"):
+            yield row
 
     def checks(self) -> list[str]:
         """The names of the queries that find violated invariants."""
         return [name for name in self._sql if name.startswith("check_")]
 
-    def check(self, name: str) -> list[str]:
+    async def check(self, name: str) -> list[str]:
         """The violations that one of these queries finds, as sentences."""
         return [str(line) for (line,) in self._ask(name)]
 
-    def newest(self, limit: int) -> list[RunRow]:
+    async def newest(self, limit: int) -> list[RunRow]:
         """The newest runs of all tenants."""
         return self._rows("newest_of_all", limit)
 
-    def open_runs(self) -> list[RunNo]:
+    async def open_runs(self) -> list[RunNo]:
         """Every run that has not finished."""
         return [no for (no,) in self._ask("open_runs")]
 
@@ -84,20 +86,23 @@ class SqliteUpkeep(SqliteReads):
     def file_check(self) -> FileCheck:
         return FileCheck(self.path)
 
-    def blobs_named(self) -> Iterator[tuple[RunNo, str]]:
+    async def blobs_named(self) -> AsyncIterator[tuple[RunNo, str]]:
         """Journal rows that refer to large values: run, body."""
-        yield from self._ask_all("rows_with_blobs")
+        for row in self._ask_all("rows_with_blobs"):
+            yield row
 
-    def artefacts_named(self) -> Iterator[tuple[str, str, int]]:
-        """Artefacts that runs refer to: sha256, size."""
-        yield from self._ask_all("artefacts_named")
+    async def artefacts_named(self) -> AsyncIterator[tuple[str, str, int]]:
+        """Artefacts that runs refer to: tenant, sha256, size."""
+        for row in self._ask_all("artefacts_named"):
+            yield row
 
-    def has_blob(self, no: RunNo, sha256: str) -> bool:
+    async def has_blob(self, no: RunNo, sha256: str) -> bool:
         return bool(self._ask("has_blob", (no, sha256)).get)
 
-    def blobs(self) -> Iterator[tuple[RunNo, str, bytes | str]]:
+    async def blobs(self) -> AsyncIterator[tuple[RunNo, str, bytes | str]]:
         """Every large value: run, sha256, text."""
-        yield from self._ask_all("every_blob")
+        for row in self._ask_all("every_blob"):
+            yield row
 
     def epoch_now(self) -> int:
         """The newest incarnation of an engine on this file."""
@@ -107,7 +112,7 @@ class SqliteUpkeep(SqliteReads):
         """Return whether this database was last opened as another file."""
         return self._ask("read_place").get not in (None, os.stat(self._file).st_ino)
 
-    def schema(self) -> int:
+    async def schema(self) -> int:
         return self._schema(self._read)
 
     def copy_to(self, path: str, *, as_copy: bool = False) -> None:

@@ -24,7 +24,10 @@ class Proxy(threading.Thread):
         self._is_up, self._loop = threading.Event(), asyncio.new_event_loop()
 
     def run(self) -> None:
-        self._loop.run_until_complete(self._serve())
+        try:
+            self._loop.run_until_complete(self._serve())
+        finally:
+            self._loop.close()  # otherwise its sockets warn in whichever test runs when they are collected
 
     async def _serve(self) -> None:
         self._over = asyncio.Event()

@@ -44,7 +44,9 @@ def seen(server: Server) -> dict[str, str]:
 
 def violations(watched: Any) -> list[str]:
     watched.page.evaluate(Path(AXE).read_text("utf-8"))
-    # What is read again for long, on a busy machine, is dimmed: its contrast is that of something inactive.
+    # What is read again for long, on a busy machine, is dimmed: its contrast is that of something inactive. It is waited for, and left out
+    # where it is read again in the midst of the check.
+    watched.page.wait_for_function("!document.querySelector('.stale')", timeout=30_000)
     found = watched.page.evaluate("axe.run({exclude: [['.stale']]}, {resultTypes: ['violations']})")
     return [
         f"{one['id']}: {node['target']} {node['failureSummary']}"

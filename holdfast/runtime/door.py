@@ -78,6 +78,8 @@ STARTED: Final = KINDS[RunStarted]
 # Decisions that are carried out after the commit. All others only change the run.
 _CARRIED_OUT: Final = frozenset({StopAttempt, Continue, OpenWait, Poll, FinishRun})
 
+Stops = dict[tuple[RunNo, str], None]  # attempts that are to stop, in the order of their decisions
+
 
 class Door:
     def __init__(self, committer: Committer, clock: Clock, fatal_runs: FatalRuns) -> None:
@@ -409,13 +411,15 @@ class Door:
         handler = self.handler
         start_attempt = handler.start_attempt
         moved: dict[RunNo, ResidentRun] = {}
-        stops: list[tuple[RunNo, str]] = []
+        stops: Stops = {}
         for resident, event, decisions, reply in self._start_plainly(entries):
             try:
                 if type(event) is PlainRow:
                     self._end(resident)
                 for decision in decisions:
                     if type(decision) is StartAttempt:
+                        if stops and (resident.run.no, decision.path) in stops:
+                            self._stop(stops)  # now, because it means the attempt before this one
                         start_attempt(resident, decision.path, decision.attempt)
                     elif type(decision) in _CARRIED_OUT:
                         self._carry_out(resident, decision, stops)
@@ -429,8 +433,7 @@ class Door:
                 self._park(resident)
             if reply is not None:
                 answer(reply, None)
-        if stops:  # together, because finding those that have not begun is expensive
-            handler.stop_attempts(stops)
+        self._stop(stops)
         self._split.go_on()
         # once per run and batch, because examining all timers of a run is expensive
         for resident in moved.values():
@@ -449,12 +452,17 @@ class Door:
             self.handler.start_attempts(starts)
         return rest
 
-    def _carry_out(self, resident: ResidentRun, decision: Decision, stops: list[tuple[RunNo, str]]) -> None:
+    def _stop(self, stops: Stops) -> None:
+        if stops:  # together, because finding those that have not begun is expensive
+            self.handler.stop_attempts(list(stops))
+            stops.clear()
+
+    def _carry_out(self, resident: ResidentRun, decision: Decision, stops: Stops) -> None:
         match decision:
             case FinishRun():  # every run has one
                 self._end(resident)
             case StopAttempt(path=path):
-                stops.append((resident.run.no, path))
+                stops[resident.run.no, path] = None
             case Continue():
                 self._split.put(resident)
             case OpenWait(path, "callback", task_id):

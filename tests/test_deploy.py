@@ -91,7 +91,7 @@ def test_the_health_check_asks_an_address_that_needs_no_key() -> None:
 def test_the_compose_file_starts_nodes_of_different_names_on_one_database() -> None:
     services = yaml.safe_load((ROOT / "deploy" / "compose.yaml").read_text("utf-8"))["services"]
     nodes = {name: each for name, each in services.items() if name != "database"}
-    assert len(nodes) == 2 and '".[otel,postgres]"' in DOCKERFILE
+    assert len(nodes) == 2 and '".[otel,postgres,s3]"' in DOCKERFILE
     for name, node in nodes.items():
         given = {key: str(value) for key, value in node["environment"].items() if key.startswith("HOLDFAST_")}
         assert given["HOLDFAST_NODE"] == name and set(given) - {"HOLDFAST_NODE"} <= VARIABLES | {

@@ -129,6 +129,8 @@ def completes(plan: Plan, run: Run, path: str, output: msgspec.Raw, at: Millis) 
     if run.kept_bytes + run.result_bytes + len(output) > composed.COUNTED_FROM:
         return False  # its output may be too large
     if keep := run.steps[path].keep:
+        if run.kept_bytes > limits.now.kept_bytes_max:
+            return False
         keep_output(run, path, output, keep)
     finish_run(run, COMPLETED, UNUSED)
     run.seq += 1

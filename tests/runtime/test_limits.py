@@ -144,6 +144,7 @@ async def test_a_run_that_was_only_accepted_can_be_cancelled(tmp_path: Path) -> 
     async with opened(tmp_path, [hangs], clock(), resident_max=1) as engine:
         runs = [await engine.begin("name: n\nsteps: [{id: a, tool: work}]") for _ in range(2)]
         await engine.runs.cancel(runs[1].id)
+        await settled()
         assert await runs[1].status() == "cancelled"
         gate.set()
         await runs[0].result()

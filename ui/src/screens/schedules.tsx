@@ -462,7 +462,9 @@ const Why = ({
             <p class="dim">
               {asked
                 ? "Nothing is known of that time."
-                : "Every recent occurrence fired. Ask about a date or a time:"}
+                : found.items.length === 0
+                  ? "Nothing was due lately. Ask about a date or a time:"
+                  : "Every recent occurrence fired. Ask about a date or a time:"}
             </p>
           ) : (
             <ul>

@@ -17,7 +17,7 @@ from holdfast.ops.backup import back_up
 from holdfast.ops.doctor import Finding, examine, examine_server
 from holdfast.ops.upkeep import forget_key
 from holdfast.store.artefact_place import artefacts_at
-from holdfast.store.open import database_path, is_server, lock_of, open_file
+from holdfast.store.open import is_server, lock_of, open_file
 from holdfast.tools.registry import Registry
 
 UNSOUND: Final = 1
@@ -114,7 +114,7 @@ async def _doctor(settings: Settings, *, as_json: bool) -> int:
 
 
 async def _findings(settings: Settings) -> list[Finding]:
-    place, path = settings.artefacts, database_path(settings.db)
+    place, path = settings.artefacts, path_of(settings)
     if not is_server(settings.db):
         async with reading(settings) as store:
             return await examine(store, artefacts_at(place, path))

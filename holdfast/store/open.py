@@ -9,12 +9,11 @@ Knows what an address means. Does not open anything: that is `await store.open()
 from __future__ import annotations
 
 import os
-import re
 from typing import Final
 
 from holdfast.store.base import Store, StoreFile, StoreServer
 from holdfast.store.lock import Answers, Lock
-from holdfast.store.node_names import node_name
+from holdfast.store.node_names import node_name, shown_address
 from holdfast.store.promotion import Source, Target
 from holdfast.store.sqlite.store import SqliteStore
 
@@ -51,7 +50,7 @@ def is_server(url: str) -> bool:
 
 def shown(url: str) -> str:
     """The address as it may be shown: without a password."""
-    return re.sub(r"(?<=://)([^/@:]*):[^/]*@", r"\1:…@", url) if is_server(url) else url
+    return shown_address(url) if is_server(url) else url
 
 
 def _postgres(url: str) -> StoreServer:

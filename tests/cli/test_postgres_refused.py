@@ -89,11 +89,16 @@ def test_a_server_that_does_not_answer(monkeypatch: pytest.MonkeyPatch) -> None:
             done(PostgresStore(url).open())
 
 
-@pytest.mark.parametrize("command", [("up", "--port", "0"), ("runs", "list")])
+@pytest.mark.parametrize("command", [("up", "--port", "0"), ("runs", "list"), ("doctor",)])
 def test_an_address_that_cannot_be_read_is_told_in_one_line(cli: Cli, command: tuple[str, ...]) -> None:
     refused = cli.run(*command, "--db", f"postgresql://ada:{SECRET}@db/holdfast?lease_secs=soon")
     assert refused.returncode == 2 and refused.stdout == ""
     assert refused.stderr == "holdfast: lease_secs is a number from 2 to 300, not 'soon'\n"
+
+
+def test_a_part_of_the_address_that_is_unknown(cli: Cli, postgres_server: Server) -> None:
+    said = refusal(cli, f"{made(postgres_server)}&nod=a")
+    assert '"nod"' in said and "neither Holdfast nor the server knows" in said
 
 
 def test_a_driver_that_is_not_installed_is_told_in_one_line(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,39 @@ def test_an_address_of_postgresql_is_a_server_and_is_shown_without_its_password(
     assert database_path(url) == "holdfast-a"
 
 
+@pytest.mark.parametrize("mark", ["/", "?", "#", "@", "[", "]", "?a=b/", "[x]:9/"])
+@pytest.mark.parametrize("beginning", ["hunter", "1234"])
+def test_a_password_that_divides_its_address_is_refused_and_not_shown(mark: str, beginning: str) -> None:
+    url = f"postgresql://ada:{beginning}{mark}secret@db:5432/holdfast"
+    with pytest.raises(ValueError, match="write / as %2F") as refused:
+        open_url(url)
+    for said in (str(refused.value), shown(url)):
+        assert beginning not in said and "secret" not in said and "ada" not in said
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            "postgresql://ada:hunter2@a:5432,[::1]:5433/holdfast?node=x",
+            "postgresql://ada:…@a:5432,[::1]:5433/holdfast?node=x",
+        ),
+        ("postgresql://a/holdfast?user=ada&password=hunter2", "postgresql://a/holdfast?user=ada&password=…"),
+        (
+            "postgresql://a/holdfast?listen_dsn=postgresql%3A%2F%2Fada%3Ahunter2%40b%2Fholdfast",
+            "postgresql://a/holdfast?listen_dsn=postgresql%3A//ada%3A…%40b/holdfast",
+        ),
+        (
+            "postgresql:///holdfast?host=/var/run/postgresql",
+            "postgresql:///holdfast?host=/var/run/postgresql",
+        ),
+    ],
+)
+def test_an_address_is_shown_without_any_password(given: str, says: str) -> None:
+    open_url(given)
+    assert shown(given) == says
+
+
 def test_a_name_that_no_node_can_have_is_refused() -> None:
     with pytest.raises(ValueError, match="no name for a node"):
         open_url("postgresql://db/holdfast?node=a/b")

@@ -9,13 +9,13 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it has no stubs
 import msgspec
 
 from holdfast.errors import SchemaTooNew, SchemaTooOld, StoreUnavailable
-from holdfast.store.node_names import node_name
+from holdfast.store.node_names import node_name, split_address
 from holdfast.store.postgres.asking import READERS_MAX
 from holdfast.store.promotion import Progress
 from holdfast.store.statements import migrations, statements
@@ -64,6 +64,7 @@ BY_WORDS: Final = {
     "rejected SSL upgrade": "it has no TLS: switch it on there (ssl = on), or give ?sslmode=disable if the network between can be trusted",
     "unsupported startup parameter": "a pool of connections is between: give the direct address of the server as listen_dsn",
     "root.crt": TRUST,
+    "unrecognized configuration parameter": "the address has a part of that name, which neither Holdfast nor the server knows",
 }
 
 
@@ -71,7 +72,7 @@ class Address:
     """An address `postgresql://user:password@host/database?…`, with the parts of the query that are Holdfast's own."""
 
     def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
+        parts = split_address(url)
         query = parse_qsl(parts.query, keep_blank_values=True)
         self.options = {name: value for name, value in query if name in OURS}
         kept = urlencode([(name, value) for name, value in query if name not in OURS])
@@ -88,10 +89,8 @@ class Address:
                 f"lease_secs is a number from {LEASE_SECS_MIN} to {LEASE_SECS_MAX}, not {secs[:20]!a}"
             )
         self.lease_ms = 1000 * int(secs)
-
-    def for_listening(self) -> Address:
-        """The address for LISTEN, because a connection pooler does not pass notifications on."""
-        return Address(self.options["listen_dsn"]) if "listen_dsn" in self.options else self
+        # For LISTEN, because a connection pooler does not pass notifications on.
+        self.for_listening = Address(self.options["listen_dsn"]) if "listen_dsn" in self.options else self
 
     def session(self) -> dict[str, Any]:
         """How the driver makes a session. Behind a pool of connections each transaction may be another one's: it has the settings of

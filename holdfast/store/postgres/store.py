@@ -147,7 +147,7 @@ class PostgresStore(PostgresReads):
     async def _listen(self) -> None:
         """Hear of mail at once. It is only a hint: without it, mail is found by the next look."""
         if self._listener is None or self._listener.is_closed():
-            self._listener = await connect(self._address.for_listening())
+            self._listener = await connect(self._address.for_listening)
             await self._listener.add_listener(CHANNEL, self._heard)
 
     def _heard(self, connection: Any, pid: int, channel: str, said: str) -> None:

@@ -4,8 +4,10 @@ Each line of its standard input is an instruction:
 
     sound              everything works
     sync fails         every sync of the log fails
-    sync hangs SECS    every sync of the log takes that long
+    sync hangs         a sync of the log lasts until the next instruction, and says `hangs` once it has begun
     full               every write fails as on a full disk
+
+Each is answered with `done`.
 """
 
 from __future__ import annotations
@@ -13,7 +15,6 @@ from __future__ import annotations
 import asyncio
 import sys
 import threading
-import time
 
 import apsw
 
@@ -23,18 +24,22 @@ from holdfast.tools.registry import Registry
 from tests.crash.faults import Fault, Faults
 
 
-def fault_of(instruction: str) -> Fault | None:
+def hanging(until: threading.Event) -> Fault:
+    def hang(operation: str, file: str) -> int:
+        if operation == "sync" and not until.is_set():
+            print("hangs", flush=True)
+            until.wait()
+        return 0
+
+    return hang
+
+
+def fault_of(instruction: str, is_over: threading.Event) -> Fault | None:
     match instruction.split():
         case ["sync", "fails"]:
             return lambda operation, file: apsw.SQLITE_IOERR_FSYNC if operation == "sync" else 0
-        case ["sync", "hangs", seconds]:
-
-            def hang(operation: str, file: str) -> int:
-                if operation == "sync":
-                    time.sleep(float(seconds))
-                return 0
-
-            return hang
+        case ["sync", "hangs"]:
+            return hanging(is_over)
         case ["full"]:
             return lambda operation, file: apsw.SQLITE_FULL if operation == "write" else 0
         case _:
@@ -46,9 +51,12 @@ def main() -> None:
     with Faults() as disk:
 
         def obey() -> None:
+            is_over = threading.Event()
             for line in sys.stdin:
-                disk.fault = fault_of(line)
+                before, is_over = is_over, threading.Event()
+                disk.fault = fault_of(line, is_over)
                 print("done", flush=True)
+                before.set()
 
         def say(server: Serving) -> None:
             disk.begin()

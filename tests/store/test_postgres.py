@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -427,49 +428,63 @@ async def test_callers_of_a_commit_of_unknown_outcome_are_refused_and_it_is_sett
         await store.close()
 
 
-async def wait_for_standbys(server: Server, names: str) -> None:
-    """Let commits of the server wait for standbys of these names, of which there are none; or for none."""
+@asynccontextmanager
+async def missing_standby(server: Server) -> AsyncIterator[None]:
+    """Meanwhile commits of the server wait for a standby that it does not have."""
+    await set_standbys(server, "missing")
+    try:
+        yield
+    finally:
+        await set_standbys(server, "")
+
+
+async def set_standbys(server: Server, names: str) -> None:
     await server.execute(f"ALTER SYSTEM SET synchronous_standby_names = '{names}'")
     await server.execute("SELECT pg_reload_conf()")
     async with asyncio.timeout(60):
-        while bool(names) != await has_to_wait(server):
+        while await one_commit_waits(server) is not bool(names):
             await asyncio.sleep(0.05)
 
 
-async def has_to_wait(server: Server) -> bool:
-    connection = await server.connect()
+async def one_commit_waits(server: Server) -> bool:
+    """Whether a commit, made by a connection of its own, waits for a standby."""
+    connection, other = await server.connect(), await server.connect()
+    commit = asyncio.create_task(connection.execute("COMMENT ON DATABASE postgres IS 'asked'"))
     try:
-        await connection.execute("COMMENT ON DATABASE postgres IS 'asked'", timeout=0.3)
-    except TimeoutError:
-        return True
+        while not commit.done():
+            if await other.fetchval(WAITS_FOR_A_STANDBY, connection.get_server_pid()):
+                return True
+            await asyncio.sleep(0.01)
+        await commit
+        return False
     finally:
         connection.terminate()
-    return False
+        other.terminate()
+        await asyncio.gather(commit, return_exceptions=True)
 
 
+WAITS_FOR_A_STANDBY = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND wait_event = 'SyncRep'"
 END_OF_THE_WAIT = """
 SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND wait_event = 'SyncRep'
 """
 
 
 async def test_a_commit_that_no_standby_has_is_not_acknowledged_when_its_session_ends(
-    postgres_server: Server, database: str, monkeypatch: pytest.MonkeyPatch
+    postgres_server: Server, database: str
 ) -> None:
     """It can be read then, but only on a server that may be lost."""
-    monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_SECONDS", 0.5)
     store = PostgresStore(database, unknown_seconds=1.0)
     await store.open()
     await commit(store, started(1))
     other = await postgres_server.connect(database)
-    await wait_for_standbys(postgres_server, "nobody")
-    try:
+    async with missing_standby(postgres_server):
         outcome = outcome_of(store, appended(row(1, 2)))
+        ended = 0
         async with asyncio.timeout(60):
-            while not await other.fetch(END_OF_THE_WAIT):
+            while not outcome.done():
+                ended += len(await other.fetch(END_OF_THE_WAIT))
                 await asyncio.sleep(0.01)
-        assert isinstance(await outcome, StoreUnavailable)
-    finally:
-        await wait_for_standbys(postgres_server, "")
+        assert ended and isinstance(await outcome, StoreUnavailable)
     probe = Batch()
     probe.is_probe = True
     await commit(store, probe)

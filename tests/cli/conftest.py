@@ -93,9 +93,10 @@ class Cli:
         self.write("tools.py", TOOLS)
 
     def write(self, name: str, text: str) -> Path:
-        path = self.folder / name
-        path.write_text(text, "utf-8")
-        return path
+        """Write a file of the folder, from one moment to the next: a server that watches it reads no half of it."""
+        path, new = self.folder / name, self.folder.with_name("being-written")
+        new.write_text(text, "utf-8")
+        return new.replace(path)
 
     def flow(self, steps: str, **top: str) -> str:
         """Write flow.yaml with these steps; gives its name."""

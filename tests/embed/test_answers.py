@@ -165,8 +165,11 @@ def test_a_step_on_an_unknown_server_waits_for_whoever_knows_it(tmp_path: Path) 
     async def main() -> None:
         async with Holdfast(str(tmp_path / "a.db")) as hf:
             run = await hf.start(definition)
+            async with asyncio.timeout(60):
+                while await run.status() != "waiting":
+                    await asyncio.sleep(0.01)
             with pytest.raises(TimeoutError, match="maya/render"):
-                await run.result(timeout=0.2)
+                await run.result(timeout=0.01)
         async with Holdfast(str(tmp_path / "a.db"), remote=Caller()) as hf:
             assert await (await hf.run(run.id)).result(timeout=60) == "maya"
 

@@ -447,7 +447,7 @@ def test_calls_of_a_tool_that_waits_are_begun_in_several_turns_of_the_loop(tmp_p
     definition = "name: n\nsteps: [{id: f, kind: foreach, items: $.inputs.list, concurrency: 90, steps: [{id: a, tool: odd}]}]"
 
     async def main() -> None:
-        async with opened(tmp_path, [odd], SystemClock()) as engine:
+        async with opened(tmp_path, [odd], SystemClock(), turn_seconds=60.0) as engine:
             await (await engine.begin(CALL)).result()  # from now on it is known that it waits
             counting = asyncio.create_task(count())
             await (await engine.begin(definition, {"list": list(range(90))})).result()

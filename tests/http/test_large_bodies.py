@@ -84,7 +84,7 @@ async def test_a_caller_that_waits_too_long_is_asked_to_come_again(ask: Asker) -
     for _, writer in slow:
         writer.write(lines + b'{"task_id":')
     body, headers = b'{"task_id": "t", "data": "%s"}' % (b"x" * LARGE), {"content-type": "application/json"}
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (
             answer := await ask("POST", "/workflows/resume", data=io.BytesIO(body), headers=headers)
         ).status == 200:
@@ -95,6 +95,6 @@ async def test_a_caller_that_waits_too_long_is_asked_to_come_again(ask: Asker) -
     assert small.status == 200
     for _, writer in slow:
         writer.close()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (await ask("POST", "/workflows/resume", data=io.BytesIO(body), headers=headers)).status != 200:
             await asyncio.sleep(0.01)

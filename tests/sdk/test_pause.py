@@ -15,13 +15,14 @@ import pytest
 
 from tests.sdk.processes import House, until, written
 
-LEASE_SECS = 2
-STOPPED_SECS = 6.0  # longer than a lease, the time to live of a worker, and the time-out of the step
+# A worker that gets no CPU for a third of its lease has lost it, so it is not as short as it could be.
+LEASE_SECS = 6
+STOPPED_SECS = 10.0  # longer than a lease, the time to live of a worker, and the time-out of the step
 
 
 @pytest.fixture
 def house(tmp_path: Path) -> Iterator[House]:
-    house = House(tmp_path, HOLDFAST_WORKER_TTL_SECS="4", HOLDFAST_WORKER_LEASE_SECS=str(LEASE_SECS))
+    house = House(tmp_path, HOLDFAST_WORKER_TTL_SECS="8", HOLDFAST_WORKER_LEASE_SECS=str(LEASE_SECS))
     house.up()
     try:
         yield house
@@ -45,7 +46,7 @@ def test_an_answer_given_while_the_server_was_stopped_counts(
     begun, end = tmp_path / "begun", tmp_path / "end"
     given = {"file": str(begun), "until": str(end)}
     run_id = house.start(
-        {"id": "a", "service": "noted", "input": given, "on_crash": "fail", "timeout_secs": 5}
+        {"id": "a", "service": "noted", "input": given, "on_crash": "fail", "timeout_secs": 8}
     )
     until(lambda: written(begun), "the job has begun")
     stopped(house, end.touch)

@@ -68,8 +68,8 @@ def hostile(size: int) -> dict[str, bytes]:
         "long strings of brackets": b"[" + of(size, b'"[[[]]]",[],'),
         "strings of two brackets": b"[" + of(size, b'"][",'),
         "strings of one backslash": b"[" + of(size, b'"\\\\",[],'),
-        "quotes just near enough": b"[" + of(size, b"[]" * (jsontext.QUOTES_APART - 2) + b'""'),
-        "quotes just too far apart": b"[" + of(size, b"[]" * jsontext.QUOTES_APART + b'""'),
+        "short texts far apart": b"[" + of(size, b"[]" * 30 + b'""'),
+        "an escape between deep brackets": b"[" + of(size, b"[" * 17 + b'"\\n"' + b"]" * 17 + b","),
     }
 
 

@@ -107,6 +107,10 @@ class _Stream:
         for line in lines:
             self.write(line)
 
+    def close(self) -> None:
+        """Only flush: the worker and its other calls go on writing here."""
+        self.under.flush()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self.under, name)
 

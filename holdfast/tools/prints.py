@@ -54,6 +54,10 @@ class Stream:
         for line in lines:
             self.write(line)
 
+    def close(self) -> None:
+        """Only flush: without its standard streams the command would end at its next message."""
+        self._under.flush()
+
     def __getattr__(self, name: str) -> Any:
         return getattr(self._under, name)
 

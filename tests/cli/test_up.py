@@ -432,6 +432,19 @@ def test_the_log_of_a_server_shows_tracebacks_and_prints_of_tools_without_secret
     assert "canary-7f3a" not in said
 
 
+def test_a_tool_that_closes_the_standard_streams_does_not_end_the_server(cli: Cli) -> None:
+    cli.write(
+        "closes.py",
+        "import sys\nfrom holdfast import tool\n\n@tool\ndef closes():\n    sys.stdout.close()\n    sys.stderr.close()\n",
+    )
+    server = cli.up("--tools", "closes")
+    flow = cli.flow("- {id: s, tool: closes}")
+    assert cli.run("run", flow).returncode == 0
+    assert cli.run("run", flow).returncode == 0
+    _, said = server.stop()
+    assert said.count("started") == 2
+
+
 def test_the_log_of_a_server_has_few_tracebacks_of_many_failures(cli: Cli) -> None:
     server = cli.up("--tools", "tools")
     loop = "- {id: l, kind: foreach, items: $.inputs.xs, concurrency: 50, on_any_fail: continue, steps: [{id: s, tool: fail}]}"

@@ -51,6 +51,13 @@ async def spills() -> str:
 
 
 @tool
+def closes() -> str:
+    sys.stdout.close()
+    print("still open")
+    return "done"
+
+
+@tool
 def fails_in_a_thread() -> str:
     raise LookupError("no door")
 
@@ -74,7 +81,7 @@ async def working(folder: Path, *, pull: bool) -> AsyncIterator[Client]:
     settings = Settings(db=f"sqlite:///{folder / 'holdfast.db'}", port=0)
     async with serving(settings) as server, Client(server.address) as client:
         worker = Worker(
-            [talks, talks_in_a_thread, fails_in_a_thread, spills, chatters], server.address, pull=pull
+            [talks, talks_in_a_thread, closes, fails_in_a_thread, spills, chatters], server.address, pull=pull
         )
         work = asyncio.create_task(worker.run())
         await worker.is_registered.wait()
@@ -107,6 +114,12 @@ async def test_lines_of_a_tool_in_a_thread_are_kept(tmp_path: Path, pull: bool) 
         ("stdout", "from a thread"),
         ("error", "also from there"),
     ]
+
+
+async def test_a_tool_of_a_worker_cannot_close_its_standard_output(tmp_path: Path, pull: bool) -> None:
+    async with working(tmp_path, pull=pull) as client:
+        _, lines = await ran(client, "closes")
+    assert [line.text for line in lines] == ["still open"]
 
 
 async def test_the_traceback_of_a_worker_is_kept_and_no_line_shows_a_secret(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from urllib.parse import urlsplit
@@ -256,6 +256,74 @@ async def test_a_commit_that_reaches_the_server_twice_is_written_once(
     await late.close()
     assert len(await store.log_lines(RunNo(1), 0, 9, path="a")) == 1
     await store.close()
+
+
+async def test_a_commit_whose_first_copy_lands_while_the_second_waits_for_it_is_acknowledged(
+    far: PostgresStore, proxy: Proxy, database: str, postgres_server: Server
+) -> None:
+    await commit(far, started(1))
+    async with row_held(postgres_server, database, RunNo(1), 2) as until_waiting:
+        told = outcome_of(far, appended(row(1, 2)))
+        await until_waiting(1)
+        proxy.cut()
+        await until_waiting(2)
+    assert await told is None
+    await commit(far, appended(row(1, 3)))
+    assert await rows_of(far, 1) == {1: [1, 2, 3]}
+
+
+async def test_a_commit_that_was_given_up_and_lands_later_is_not_taken_for_the_next_one(
+    database: str, tmp_path: Path, postgres_server: Server
+) -> None:
+    """The answer of the next one is lost, too."""
+    async with Proxy(database, tmp_path) as proxy:
+        store = PostgresStore(proxy.url, unknown_seconds=0)
+        await store.open()
+        await commit(store, started(1, 2))
+        async with row_held(postgres_server, database, RunNo(1), 2) as until_waiting:
+            told = outcome_of(store, appended(row(1, 2)))
+            await until_waiting(1)
+            proxy.cut()
+            assert isinstance(await told, StoreUnavailable)
+            store._unknown_seconds = 60
+            told = outcome_of(store, appended(row(2, 2)))
+            await until_waiting(2)
+            proxy.cut()
+        assert await told is None or isinstance(told.result(), StoreUnavailable)
+        if told.result() is not None:
+            await commit(store, appended(row(2, 2)))
+        assert await rows_of(store, 1, 2) == {1: [1, 2], 2: [1, 2]}
+        await store.close()
+
+
+WAITING = (
+    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
+)
+
+
+@asynccontextmanager
+async def row_held(
+    server: Server, database: str, no: RunNo, seq: int
+) -> AsyncIterator[Callable[[int], Awaitable[None]]]:
+    """Meanwhile a commit that writes this row waits. Gives a function that waits until so many sessions do."""
+    holder, other = await server.connect(database), await server.connect(database)
+
+    async def until_waiting(sessions: int) -> None:
+        async with asyncio.timeout(60):
+            while await other.fetchval(WAITING) < sessions:
+                await asyncio.sleep(0.01)
+
+    transaction = holder.transaction()
+    await transaction.start()
+    await holder.execute(
+        "INSERT INTO journal (run, seq, epoch, at, kind, body) VALUES ($1, $2, 1, 0, 'held', '')", no, seq
+    )
+    try:
+        yield until_waiting
+    finally:
+        await transaction.rollback()
+        await holder.close()
+        await other.close()
 
 
 async def test_a_store_that_lost_its_connection_is_closed(far: PostgresStore, proxy: Proxy) -> None:

@@ -112,9 +112,8 @@ async def test_a_bug_in_a_statement_is_found(
 async def test_a_store_that_decides_anew_before_the_outcome_is_known_is_found(
     place: Place, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def forget(store: Any) -> int:
+    async def forget(store: Any) -> None:
         store._is_in_doubt = False
-        return int(store._committed) + 1
 
     monkeypatch.setattr(PostgresStore, "_settle_doubt", forget)
     with pytest.raises((AssertionError, NodeIsOver)):

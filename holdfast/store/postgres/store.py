@@ -8,8 +8,8 @@ of its commits have landed (`node.committed`). If this one is not among them, it
 only one of the two land, even if the first is still at work. `done` is called once the outcome is known.
 
 While the server stays away, callers are not kept waiting: after some seconds the commit counts as failed. Its outcome is then
-settled before any other commit: it has landed, or the next one takes its number and it never can. Nothing is decided again in
-between, because runs are loaded again only after that next commit.
+settled before any other commit: it has landed, or its number is used up and it never can. Nothing is decided again in between,
+because runs are loaded again only after a later commit.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class PostgresStore(PostgresReads):
         self.lease_ms = lease_ms or self._address.lease_ms
         self._number = 0  # of this node, among those that are alive
         self._last_no = 0
-        self._committed = self._doubtful = 0
+        self._committed = 0
         self._is_in_doubt = False  # the last commit was given up, and may have landed
         self._db: Any = None  # the connection that writes
         self._writes: Writes
@@ -286,7 +286,8 @@ class PostgresStore(PostgresReads):
             self._db = await connect(self._address)
             await examine(self._db, self._address)  # a server that was put in the place of the other
         if self._is_in_doubt and not sending.is_sent:
-            sending.number = await self._settle_doubt()
+            await self._settle_doubt()
+            sending.number = self._committed + 1
         if sending.is_sent and await self._has_landed(sending.number):
             return
         await self._name_series(batch)
@@ -300,20 +301,19 @@ class PostgresStore(PostgresReads):
             return None
         if isinstance(error, ValueError):  # the driver cannot send a value of the batch
             return error
-        if isinstance(error, TAKEN_BACK):
+        if isinstance(error, TAKEN_BACK) and not sending.unknown_since:
             sending.retries -= 1
             return (
                 None if sending.retries else StoreUnavailable(f"the database cannot be written now: {error}")
             )
         if isinstance(error, REFUSED) and not sending.unknown_since:
             return meaning(error, "written")
-        if isinstance(error, (*AWAY, StoreUnavailable)):
+        if isinstance(error, (*AWAY, *TAKEN_BACK, StoreUnavailable)):
             return await self._is_away(error, sending)
         try:
-            return await self._meaning(error, batch, sending.number)
+            return await self._meaning(error, batch, sending)
         except (*AWAY, StoreUnavailable) as second:
-            self._drop_connection()
-            return meaning(second, "written")
+            return await self._is_away(second, sending)
 
     async def _is_away(self, error: Exception, sending: Sending) -> BaseException | None:
         self._drop_connection()
@@ -330,12 +330,12 @@ class PostgresStore(PostgresReads):
         sending.delay = min(2 * sending.delay, AGAIN_SECONDS_MAX)
         return None
 
-    async def _settle_doubt(self) -> int:
-        """Find out what became of the last commit, and return the number of the next."""
-        self._committed += await self._has_landed(self._committed + 1)
+    async def _settle_doubt(self) -> None:
+        """The last commit has landed, or never can: its number is used up. One that is still at work is waited for."""
+        if not await self._db.fetchval(self._sql["use_up"], self.epoch, self._committed + 1):
+            raise NodeIsOver(TAKEN_OVER)
+        self._committed += 1
         self._is_in_doubt = False
-        self._doubtful = self._committed + 1  # it may be at work still, and land instead of the next
-        return self._doubtful
 
     def _drop_connection(self) -> None:
         if self._db is not None:
@@ -371,19 +371,17 @@ class PostgresStore(PostgresReads):
                 known = self._series[key] = await self._db.fetchval(self._sql["series_of"], *key)
             new.series = known
 
-    async def _meaning(self, error: BaseException, batch: Batch, number: int) -> BaseException:
-        """What a failure means to the committer: this node has been replaced, or fenced off, or a bug in Holdfast."""
+    async def _meaning(self, error: BaseException, batch: Batch, sending: Sending) -> BaseException | None:
+        """What a failure means to the committer: this node has been replaced, or fenced off, or a bug in Holdfast. None if the
+        first copy of this commit has landed after all, while the second one waited for it."""
         db, sql = self._db, self._sql
         if isinstance(error, asyncpg.DivisionByZeroError):
             state = await db.fetchrow(sql["is_alive"], self.epoch)
             if state is None or not state[0]:
                 return NodeIsOver(TAKEN_OVER)
-            if state[1] == number == self._doubtful:
-                self._committed = number
-                return StoreUnavailable(
-                    "a commit that was thought lost was written in the place of this one; try again"
-                )
-            if state[1] != number - 1:
+            if state[1] == sending.number and sending.unknown_since:
+                return None
+            if state[1] != sending.number - 1:
                 return NodeIsOver("commits of this node are counted wrong; it can write nothing more")
         if (
             isinstance(error, asyncpg.DivisionByZeroError | asyncpg.CardinalityViolationError)

@@ -33,6 +33,10 @@ SELECT NOT over, committed FROM node WHERE epoch = $1
 -- name: commit_again
 UPDATE node SET committed = committed WHERE epoch = $1
 
+-- name: use_up
+-- The number of a commit that was given up. It waits for that commit if it is at work, and for a standby that lacks it.
+UPDATE node SET committed = greatest(committed, $2) WHERE epoch = $1 AND NOT over RETURNING 1
+
 -- name: leave
 -- A graceful end: what is left can be claimed at once.
 UPDATE node SET over = true WHERE epoch = $1

@@ -151,6 +151,36 @@ def test_two_people_answering_the_same_approval_are_told(server: Server, watched
     page.wait_for_selector(f"[data-testid='inbox-{run_id}-ask']", state="detached")
 
 
+def test_a_form_in_the_inbox_stays_when_another_answer_comes_first(server: Server, watched: Open) -> None:
+    server.run("gate", {"boxes": 78}, until="waiting")
+    run_id = server.run("gate", {"boxes": 79}, until="waiting")
+    one = watched(server)
+    page = one.open("/ui/inbox")
+    one.by(f"inbox-{run_id}-ask").click()
+    one.by("answer-reason").fill("mine")
+    server.ask("POST", f"/runs/{run_id}/approvals/ask", {"approved": False})
+    one.by("answer-over").wait_for()
+    # Another approval in its place would get the answer that was meant for this one.
+    assert one.by(f"wait-{run_id}-ask").is_visible()
+    assert one.by("answer-reason").input_value() == "mine"
+    assert one.by("approve").is_disabled()
+    page.wait_for_selector(f"[data-testid='inbox-{run_id}-ask']", state="detached")
+    one.by("answer-next").click()
+    page.wait_for_selector(f"[data-testid='wait-{run_id}-ask']", state="detached")
+    page.wait_for_selector("article[data-testid^=wait-]")
+
+
+def test_a_form_beside_a_run_stays_when_another_answer_comes_first(server: Server, watched: Open) -> None:
+    run_id = server.run("gate", {"boxes": 80}, until="waiting")
+    one = watched(server)
+    one.open(f"/ui/runs/{run_id}")
+    one.by("answer").click()
+    one.by("answer-reason").fill("mine")
+    server.ask("POST", f"/runs/{run_id}/approvals/ask", {"approved": False})
+    one.by("answer-over").wait_for()
+    assert one.by("answer-reason").input_value() == "mine"
+
+
 def test_a_run_that_is_not_there_and_one_that_was_deleted_have_a_sentence(
     server: Server, watched: Open
 ) -> None:

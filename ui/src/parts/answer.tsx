@@ -1,5 +1,6 @@
 // Answering what waits: an approval with its form, a signal, the result of a task. Typed input stays until it is accepted.
 import { useSignal } from "@preact/signals";
+import type { Signal as Held } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
 import { ApiError, ask, e, hasKey, may, me, post } from "../api/client.ts";
@@ -13,60 +14,71 @@ import { commands } from "../model/copy.ts";
 import { signalNames, waitingTitle } from "../model/words.ts";
 import { Button, CopyAs, CopyLine, Mark, say, sayError } from "./basic.tsx";
 
-// `onGone` is called when the wait has ended: by this answer, or because another answer came first.
+// `isOver`: the wait ended while its form was open. `onGone` is called when the wait has ended and the person has seen it.
+type Props = { wait: Waiting; isOver: boolean; onGone: () => void };
+type Parts = Props & { isBusy: Held<boolean> };
+
 export const Answer = ({
   wait,
+  isOver,
   onGone,
   hasRunLink = true,
-}: {
-  wait: Waiting;
-  onGone: () => void;
-  hasRunLink?: boolean;
-}): JSX.Element => (
-  <article
-    class="card answer"
-    aria-label={waitingTitle(wait)}
-    data-testid={`wait-${wait.run_id}-${wait.path}`}
-  >
-    <header>
-      <Mark state="waiting" />
-      <span class="grow cut">
-        <b>{wait.workflow}</b>
-        {wait.number ? ` #${wait.number}` : ""} <code class="dim">{wait.path}</code>
-      </span>
-      {wait.until && (
-        <span class="dim small" title={exact(at(wait.until))}>
-          {at(wait.until) > now.value ? `${roughly(at(wait.until) - now.value)} left` : "due now"}
+}: Props & { hasRunLink?: boolean }): JSX.Element => {
+  const isBusy = useSignal(false);
+  return (
+    <article
+      class="card answer"
+      aria-label={waitingTitle(wait)}
+      data-testid={`wait-${wait.run_id}-${wait.path}`}
+    >
+      <header>
+        <Mark state="waiting" />
+        <span class="grow cut">
+          <b>{wait.workflow}</b>
+          {wait.number ? ` #${wait.number}` : ""} <code class="dim">{wait.path}</code>
         </span>
-      )}
-    </header>
-    <div class="in" style={{ display: "grid", gap: "12px" }}>
-      <p class="prompt">{waitingTitle(wait)}</p>
-      {wait.kind === "approval" ? (
-        <Approval wait={wait} onGone={onGone} />
-      ) : wait.kind === "signal" || wait.kind === "condition" ? (
-        <Signal wait={wait} onGone={onGone} />
-      ) : wait.kind === "callback" ? (
-        <Deliver wait={wait} onGone={onGone} />
-      ) : (
-        <p class="dim">It goes on by itself when the step that holds the key has ended.</p>
-      )}
-      <div class="row small">
-        {hasRunLink && (
-          <a href={`/ui/runs/${wait.run_id}?step=${e(wait.path)}`} data-testid="wait-run">
-            Open the run
-          </a>
+        {wait.until && !isOver && (
+          <span class="dim small" title={exact(at(wait.until))}>
+            {at(wait.until) > now.value ? `${roughly(at(wait.until) - now.value)} left` : "due now"}
+          </span>
         )}
-        {wait.kind === "approval" && (
-          <CopyAs
-            testid="wait-copy"
-            commands={commands(serverAddress(), hasKey()).approve(wait.run_id, wait.path)}
-          />
+      </header>
+      <div class="in" style={{ display: "grid", gap: "12px" }}>
+        <p class="prompt">{waitingTitle(wait)}</p>
+        {isOver && !isBusy.value && (
+          <div class="over-note" role="alert" data-testid="answer-over">
+            <p>Another answer came first, or the run has ended. What you typed was not sent.</p>
+            <Button testid="answer-next" onClick={onGone}>
+              Go on
+            </Button>
+          </div>
         )}
+        {wait.kind === "approval" ? (
+          <Approval wait={wait} isOver={isOver} isBusy={isBusy} onGone={onGone} />
+        ) : wait.kind === "signal" || wait.kind === "condition" ? (
+          <Signal wait={wait} isOver={isOver} isBusy={isBusy} onGone={onGone} />
+        ) : wait.kind === "callback" ? (
+          <Deliver wait={wait} isOver={isOver} isBusy={isBusy} onGone={onGone} />
+        ) : (
+          <p class="dim">It goes on by itself when the step that holds the key has ended.</p>
+        )}
+        <div class="row small">
+          {hasRunLink && (
+            <a href={`/ui/runs/${wait.run_id}?step=${e(wait.path)}`} data-testid="wait-run">
+              Open the run
+            </a>
+          )}
+          {wait.kind === "approval" && (
+            <CopyAs
+              testid="wait-copy"
+              commands={commands(serverAddress(), hasKey()).approve(wait.run_id, wait.path)}
+            />
+          )}
+        </div>
       </div>
-    </div>
-  </article>
-);
+    </article>
+  );
+};
 
 const gone = (error: unknown, onGone: () => void): void => {
   if (error instanceof ApiError && (error.status === 409 || error.status === 404)) {
@@ -75,10 +87,9 @@ const gone = (error: unknown, onGone: () => void): void => {
   } else sayError(error);
 };
 
-const Approval = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.Element => {
+const Approval = ({ wait, isOver, isBusy, onGone }: Parts): JSX.Element => {
   const values = useSignal<Values>(defaultsOf(wait.form)),
     reason = useSignal(""),
-    isBusy = useSignal(false),
     bad = useSignal(""),
     link = useSignal<Link | null>(null);
   const first = useRef<HTMLDivElement>(null);
@@ -89,7 +100,7 @@ const Approval = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.
   }, [wait.run_id, wait.path]);
   const mayAnswer = wait.may_answer && may("approve");
   const answer = async (approved: boolean): Promise<void> => {
-    if (!mayAnswer || isBusy.value) return;
+    if (!mayAnswer || isOver || isBusy.value) return;
     if (approved && bad.value) {
       say(bad.value, "bad");
       return;
@@ -175,6 +186,7 @@ const Approval = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.
               kind="main"
               keys="a"
               busy={isBusy.value}
+              disabled={isOver}
               onClick={() => void answer(true)}
             >
               Approve
@@ -184,11 +196,12 @@ const Approval = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.
               kind="danger"
               keys="d"
               busy={isBusy.value}
+              disabled={isOver}
               onClick={() => void answer(false)}
             >
               Deny
             </Button>
-            {me.value?.public_url && (
+            {me.value?.public_url && !isOver && (
               <Button testid="make-link" kind="quiet" onClick={() => void makeLink()}>
                 Link for another person
               </Button>
@@ -243,11 +256,10 @@ const problemOf = (text: string): string => {
 };
 const valueOf = (text: string): Json => (text.trim() ? (JSON.parse(text) as Json) : null);
 
-const Signal = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.Element => {
+const Signal = ({ wait, isOver, isBusy, onGone }: Parts): JSX.Element => {
   const names = signalNames(wait),
     name = useSignal(names[0] ?? ""),
-    text = useSignal(""),
-    isBusy = useSignal(false);
+    text = useSignal("");
   const correlation =
     typeof wait.detail["correlation"] === "string" && wait.detail["correlation"]
       ? wait.detail["correlation"]
@@ -299,7 +311,7 @@ const Signal = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.El
         }}
       />
       <div class="row">
-        <Button testid="send-signal" kind="main" submit busy={isBusy.value}>
+        <Button testid="send-signal" kind="main" submit busy={isBusy.value} disabled={isOver}>
           Send the signal
         </Button>
         {problemOf(text.value) === "" && (
@@ -318,9 +330,8 @@ const Signal = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.El
   );
 };
 
-const Deliver = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.Element => {
-  const text = useSignal("{}"),
-    isBusy = useSignal(false);
+const Deliver = ({ wait, isOver, isBusy, onGone }: Parts): JSX.Element => {
+  const text = useSignal("{}");
   const send = async (success: boolean): Promise<void> => {
     if (success && problemOf(text.value)) return;
     isBusy.value = true;
@@ -360,10 +371,22 @@ const Deliver = ({ wait, onGone }: { wait: Waiting; onGone: () => void }): JSX.E
         }}
       />
       <div class="row">
-        <Button testid="deliver" kind="main" busy={isBusy.value} onClick={() => void send(true)}>
+        <Button
+          testid="deliver"
+          kind="main"
+          busy={isBusy.value}
+          disabled={isOver}
+          onClick={() => void send(true)}
+        >
           Deliver the result
         </Button>
-        <Button testid="deliver-failure" kind="danger" busy={isBusy.value} onClick={() => void send(false)}>
+        <Button
+          testid="deliver-failure"
+          kind="danger"
+          busy={isBusy.value}
+          disabled={isOver}
+          onClick={() => void send(false)}
+        >
           Report a failure
         </Button>
         {problemOf(text.value) === "" && (

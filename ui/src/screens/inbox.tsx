@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useEffect, useRef } from "preact/hooks";
-import { e, get } from "../api/client.ts";
+import { ApiError, e, get } from "../api/client.ts";
 import { useLoaded } from "../api/live.ts";
 import type { Run, Waiting, WaitingPage } from "../api/types.ts";
 import { useKeys } from "../lib/keys.ts";
@@ -24,6 +24,18 @@ const NAMES: Record<string, string> = {
 };
 export const keyOf = (wait: Waiting): string => `${wait.run_id} ${wait.path}`;
 
+type Asked = { run: string; waits: Waiting[] };
+// What a run waits for now; a run that was deleted waits for nothing.
+const waitsOf = async (run: string, signal: AbortSignal): Promise<Asked> => {
+  if (!run) return { run, waits: [] };
+  try {
+    return { run, waits: answerable(await get<Run>(`/runs/${e(run)}`, { values: "none" }, signal)) };
+  } catch (error) {
+    if (error instanceof ApiError && error.status === 404) return { run, waits: [] };
+    throw error;
+  }
+};
+
 export const Inbox = (): JSX.Element => {
   const kind = place.value.query.get("kind") ?? "",
     run = place.value.query.get("run") ?? "",
@@ -31,37 +43,44 @@ export const Inbox = (): JSX.Element => {
     more = useSignal<Waiting[]>([]),
     cursor = useSignal<string | null | undefined>(undefined),
     answered = useSignal<ReadonlySet<string>>(new Set());
-  const list = useRef<HTMLDivElement>(null);
+  const list = useRef<HTMLDivElement>(null),
+    held = useRef<Waiting | null>(null);
   const first = useLoaded<WaitingPage>(
     `waits ${kind}`,
     (signal) => get<WaitingPage>("/waits", { kind: kind || undefined, limit: 100 }, signal),
     { everyMs: 1500, pollMs: 30_000 },
   );
-  // A run that is asked for by its id may be behind the first hundred.
-  const asked = useLoaded<Waiting[]>(`waits of ${run}`, (signal) =>
-    run ? get<Run>(`/runs/${e(run)}`, { values: "none" }, signal).then(answerable) : Promise.resolve([]),
-  );
+  const listed = [...(first.data?.items ?? []), ...more.value];
+  // A run that is asked for by its id may be behind the first hundred. So may the wait that is being answered, or it has ended.
+  const isListed = chosen.value === "" || listed.some((one) => keyOf(one) === chosen.value),
+    runAsked = isListed ? run : (held.current?.run_id ?? run);
+  const asked = useLoaded<Asked>(`waits of ${runAsked}`, (signal) => waitsOf(runAsked, signal), {
+    everyMs: 1500,
+  });
   useEffect(() => {
     more.value = [];
     cursor.value = undefined;
   }, [kind]);
   const known = new Set<string>(),
-    items = [...(first.data?.items ?? []), ...more.value, ...(run ? (asked.data ?? []) : [])].filter(
-      (one) => {
-        const key = keyOf(one);
-        if (known.has(key) || answered.value.has(key)) return false;
-        known.add(key);
-        return true;
-      },
-    );
+    items = [...listed, ...(asked.data?.run === runAsked ? asked.data.waits : [])].filter((one) => {
+      const key = keyOf(one);
+      if (known.has(key) || answered.value.has(key)) return false;
+      known.add(key);
+      return true;
+    });
   const rest = cursor.value === undefined ? (first.data?.cursor ?? null) : cursor.value;
   const wanted =
     items.find((one) => keyOf(one) === chosen.value) ??
     (run ? items.find((one) => one.run_id === run) : undefined);
-  // The one being answered stays when the list changes around it.
-  const isMissing = run !== "" && !wanted,
-    current = wanted ?? (isMissing ? undefined : items[0]);
+  // The one being answered stays when the list changes around it, and when another person answers it first: another wait in its place
+  // would get the answer that was meant for this one.
+  const kept = held.current,
+    lost = !wanted && kept && keyOf(kept) === chosen.value && !answered.value.has(chosen.value) ? kept : null,
+    isOver = lost !== null && asked.data?.run === lost.run_id;
+  const isMissing = run !== "" && !wanted && !lost,
+    current = wanted ?? lost ?? (isMissing ? undefined : items[0]);
   useEffect(() => {
+    held.current = current ?? null;
     if (current && !chosen.value) chosen.value = keyOf(current);
   }, [current]);
   const choose = (wait: Waiting, isFocused = true): void => {
@@ -129,7 +148,7 @@ export const Inbox = (): JSX.Element => {
       </div>
       <Shown of={first} testid="inbox">
         {() =>
-          items.length === 0 && !isMissing ? (
+          items.length === 0 && !isMissing && !lost ? (
             <Empty testid="inbox-empty">
               {kind
                 ? `No ${kind} is waited for.`
@@ -178,7 +197,9 @@ export const Inbox = (): JSX.Element => {
                   This run waits for no answer any more. <a href={`/ui/runs/${run}`}>Open the run</a>
                 </Empty>
               )}
-              {current && <Answer key={keyOf(current)} wait={current} onGone={() => gone(current)} />}
+              {current && (
+                <Answer key={keyOf(current)} wait={current} isOver={isOver} onGone={() => gone(current)} />
+              )}
             </div>
           )
         }

@@ -16,6 +16,7 @@ import type {
   RunLine,
   Stats,
   Timeline,
+  Waiting,
   WaitingPage,
 } from "../api/types.ts";
 import { useKeys } from "../lib/keys.ts";
@@ -484,7 +485,10 @@ const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: Sh
 };
 
 const AnswerDialog = ({ run, onClose }: { run: Run; onClose: () => void }): JSX.Element => {
-  const waits = answerable(run);
+  // What was awaited when the dialog opened stays, and says so when it is over: what was typed for it is not lost.
+  const open = answerable(run),
+    waits = useMemo(() => answerable(run), []),
+    isOpenStill = (wait: Waiting): boolean => open.some((one) => one.path === wait.path);
   const detailed = useLoaded<WaitingPage>(`waits ${run.run_id}`, (signal) =>
     get<WaitingPage>("/waits", { workflow: run.workflow, limit: 500 }, signal),
   );
@@ -494,11 +498,11 @@ const AnswerDialog = ({ run, onClose }: { run: Run; onClose: () => void }): JSX.
       onClose={onClose}
       testid="answer-dialog"
     >
-      {waits.length === 0 && <p class="dim">Nothing is awaited any more.</p>}
       {waits.slice(0, 20).map((wait) => (
         <Answer
           key={wait.path}
           hasRunLink={false}
+          isOver={!isOpenStill(wait)}
           onGone={onClose}
           wait={
             detailed.data?.items.find((one) => one.run_id === run.run_id && one.path === wait.path) ?? wait

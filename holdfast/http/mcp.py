@@ -143,7 +143,7 @@ class Mount:
                 is_first = MODULE not in sys.modules
                 module = await in_thread(import_module, MODULE)
                 if is_first:
-                    collector.exclude_loaded()
+                    collector.expect_cycles()
             except ModuleNotFoundError as error:
                 raise NotInstalled(
                     f"MCP needs an extra: pip install 'holdfast-engine[mcp]' ({error.name})"

@@ -17,6 +17,9 @@ THRESHOLD_AT_IMPORT: Final = gc.get_threshold()
 # A collection holds up every thread, about 0.2 ms for a thousand objects. The second generation is collected at 100,000 objects at
 # most, the last one as rarely as a server can afford: after 20 million new objects.
 THRESHOLD: Final = (25_000, 4, 200)
+# Where requests leave reference cycles, as each one does to the MCP SDK, most objects of a collection are garbage, and freeing takes
+# several times longer than traversing. So fewer objects at a time; the last generation is collected as rarely as before.
+THRESHOLD_WITH_CYCLES: Final = (10_000, 5, 400)
 # Whether this process has excluded what was loaded. Python itself would have to count the excluded objects one by one to tell.
 HAS_FROZEN: Final = threading.Event()
 
@@ -33,10 +36,13 @@ def tune() -> None:
         gc.set_threshold(*THRESHOLD)
 
 
-def exclude_loaded() -> None:
-    """Exclude also what was loaded since, if the collector was tuned: the MCP SDK made one collection last 90 ms."""
+def expect_cycles() -> None:
+    """A library was loaded that leaves reference cycles: if the collector was tuned, exclude also what was loaded since (the MCP SDK
+    made one collection last 90 ms), and collect less at a time (one lasted 60 ms)."""
     if HAS_FROZEN.is_set():
         gc.freeze()
+    if gc.get_threshold() == THRESHOLD:
+        gc.set_threshold(*THRESHOLD_WITH_CYCLES)
 
 
 def _is_of_python(threshold: tuple[int, ...]) -> bool:

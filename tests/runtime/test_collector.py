@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from holdfast import Holdfast
-from holdfast.runtime.collector import HAS_FROZEN, THRESHOLD, tune
+from holdfast.runtime.collector import HAS_FROZEN, THRESHOLD, expect_cycles, tune
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +47,28 @@ def test_what_the_user_chose_is_left(chosen: tuple[int, int, int]) -> None:
     gc.set_threshold(*chosen)
     tune()
     assert gc.get_threshold() == chosen
+
+
+def test_fewer_objects_are_collected_at_a_time_where_a_library_leaves_cycles() -> None:
+    gc.set_threshold(700, 10, 10)
+    tune()
+    expect_cycles()
+    young, middle, old = gc.get_threshold()
+    assert 0 < young < THRESHOLD[0] and young * middle < THRESHOLD[0] * THRESHOLD[1]
+    assert young * middle * old == THRESHOLD[0] * THRESHOLD[1] * THRESHOLD[2]
+
+
+def test_a_library_that_leaves_cycles_does_not_change_what_the_user_chose() -> None:
+    gc.set_threshold(701, 10, 10)
+    tune()
+    expect_cycles()
+    assert gc.get_threshold() == (701, 10, 10)
+
+
+def test_a_library_that_leaves_cycles_does_not_tune_the_collector() -> None:
+    gc.set_threshold(700, 10, 10)
+    expect_cycles()
+    assert gc.get_threshold() == (700, 10, 10)
 
 
 @pytest.mark.anyio

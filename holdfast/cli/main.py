@@ -6,6 +6,7 @@ Exit codes: 0 completed, 1 failed or interrupted, 2 invalid, usage or a result t
 
 from __future__ import annotations
 
+import atexit
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,11 +23,28 @@ INTERRUPTED: Final = 130
 
 
 def main() -> None:
+    ended: list[int] = []
+    atexit.register(_leave_threads, ended)  # what is registered first runs last
     try:
         code = called(sys.argv[1:])
     except KeyboardInterrupt:  # before there was a run to save
         code = INTERRUPTED
+    ended.append(code)
     sys.exit(code)
+
+
+def _leave_threads(ended: list[int]) -> None:
+    """End the process while threads of sync tools still run. Python would abort if one holds a standard stream, as in `input()`."""
+    import os
+    import threading
+
+    if ended and any(thread.daemon for thread in threading.enumerate()):
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            try:
+                stream.flush()
+            except (OSError, ValueError):  # the terminal is closed
+                continue
+        os._exit(ended[0])
 
 
 def called(words: list[str]) -> int:

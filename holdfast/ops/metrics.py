@@ -3,8 +3,8 @@
     commit  ──► Metrics._committed: counts the rows of each commit
     request ──► Metrics.text: the counts, and what is open, queued and alive now
 
-Nothing is counted per step: a commit is counted as a whole, by the C loops of `Counter`, and histograms sort numbers into buckets
-on request. Labels are bounded: workflows beyond the first hundred are `other`.
+Nothing is counted per step: what a commit adds is put on lists, which the C loops of `Counter` count once they are long or asked for.
+Histograms sort numbers into buckets then. Labels are bounded: workflows beyond the first hundred are `other`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from operator import attrgetter, itemgetter
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -36,7 +36,7 @@ from holdfast.values import OPEN, TERMINAL, Millis, RunNo
 from holdfast.views.all_events import History
 
 WORKFLOW_CHARS_MAX: Final = 100
-NUMBERS_MAX: Final = 1_000  # different ones before a histogram takes them up
+GATHERED_MAX: Final = 1_000  # entries of a list before they are counted
 LOOKED_AT_MAX: Final = 20_000  # runs that one pass checks for orphans; the next pass continues from there
 OTHER: Final = "other"
 MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
@@ -53,6 +53,28 @@ DELIVERY_OUTCOMES: Final = ("delivered", "failed", "dead", "replayed", "discarde
 _SUCCESSES: Final = (PlainRow, StepSucceeded)
 _kind, _seq, _ending = itemgetter(4), itemgetter(1), attrgetter("kind", "outcome")
 
+Label = TypeVar("Label")
+
+
+class Counts(Generic[Label]):
+    """How often each label was seen. To put one on a list is the cheapest way of counting it."""
+
+    __slots__ = ("_counts", "_gathered")
+
+    def __init__(self) -> None:
+        self._counts: Counter[Label] = Counter()
+        self._gathered: list[Label] = []
+
+    def add_all(self, labels: Iterable[Label]) -> None:
+        self._gathered += labels
+        if len(self._gathered) > GATHERED_MAX:
+            self.shown()
+
+    def shown(self) -> Counter[Label]:
+        self._counts.update(self._gathered)
+        self._gathered.clear()
+        return self._counts
+
 
 class Histogram:
     """Numbers in buckets. Equal numbers are counted first, because finding the bucket is the expensive part."""
@@ -65,17 +87,17 @@ class Histogram:
             scale,
         )  # numbers are divided by it: milliseconds are whole and often equal
         self._buckets = [0] * (len(bounds) + 1)
-        self._gathered: Counter[float] = Counter()
+        self._gathered: list[float] = []
         self._sum = 0.0
 
     def add(self, number: float) -> None:
-        self._gathered[number] += 1
-        if len(self._gathered) > NUMBERS_MAX:
+        self._gathered.append(number)
+        if len(self._gathered) > GATHERED_MAX:
             self._take_up()
 
     def add_all(self, numbers: Iterable[float]) -> None:
-        self._gathered.update(numbers)
-        if len(self._gathered) > NUMBERS_MAX:
+        self._gathered += numbers
+        if len(self._gathered) > GATHERED_MAX:
             self._take_up()
 
     def shown(self) -> tuple[list[tuple[str, float]], float]:
@@ -84,7 +106,7 @@ class Histogram:
         return _cumulative(self.bounds, self._buckets), self._sum
 
     def _take_up(self) -> None:
-        for number, count in self._gathered.items():
+        for number, count in Counter(self._gathered).items():
             value = number / self._scale
             self._buckets[bisect_left(self.bounds, value)] += count
             self._sum += value * count
@@ -104,14 +126,14 @@ class Metrics:
     ) -> None:
         self._store, self._clock, self._door = store, clock, door
         self._dispatch, self._outbox, self._tally = dispatch, outbox, tally
-        self._kinds: Counter[str] = Counter()
-        self._started: Counter[str] = Counter()
+        self._kinds = Counts[str]()
+        self._started = Counts[str]()
         self._finished: Counter[tuple[str, str]] = Counter()
         self._workflows: set[str] = set()
         self._step_secs = Histogram(STEP_SECS, scale=1000)
         self._run_secs = Histogram(RUN_SECS, scale=1000)
         self._first_step_secs = Histogram(STEP_SECS, scale=1000)
-        self._commit_secs = Histogram(COMMIT_SECS)
+        self._commit_secs = Histogram(COMMIT_SECS, scale=100_000)
         self._commit_rows = Histogram(COMMIT_ROWS)
         self._requests: dict[tuple[str, str, int], Histogram] = {}
         self._waits_ended: Counter[tuple[str, str]] = Counter()
@@ -134,20 +156,23 @@ class Metrics:
         rows = batch.rows
         if not rows:
             return
-        self._kinds.update(map(_kind, rows))
+        self._kinds.add_all(map(_kind, rows))
         self._commit_rows.add(len(rows))
-        self._commit_secs.add(round(seconds, 5))
-        self._step_secs.add_all([event.ran_ms for _, event, _, _ in entries if isinstance(event, _SUCCESSES)])
-        if batch.closed_waits:
+        self._commit_secs.add(int(seconds * 100_000 + 0.5))
+        if succeeded := [event.ran_ms for _, event, _, _ in entries if isinstance(event, _SUCCESSES)]:
+            self._step_secs.add_all(succeeded)
+        if batch.has_rest:
             self._waits_ended.update(map(_ending, batch.closed_waits))
-        self._callback_deliveries += len(batch.callback_deliveries)
+            self._callback_deliveries += len(batch.callback_deliveries)
         places = set(map(_seq, rows))
         if 2 in places:
             self._first_steps(batch, entries)
         if 1 in places:
             begun = [entry[0].plan.name for row, entry in zip(rows, entries, strict=True) if row[1] == 1]
-            self._started.update(map(self._label, begun))
-        if ended := {no: one for no, one in batch.changes.items() if one.finished_at is not None}:
+            self._started.add_all(map(self._label, begun))
+        if batch.changes and (
+            ended := {no: one for no, one in batch.changes.items() if one.finished_at is not None}
+        ):
             self._ends(ended, entries)
 
     def _first_steps(self, batch: Batch, entries: list[Entry]) -> None:
@@ -230,14 +255,15 @@ class Metrics:
 
     def _counted(self) -> Iterator[Metric]:
         yield _counter("holdfast_runs_started", "Runs started", ("workflow",), {
-            (name,): count for name, count in self._started.items()})  # fmt: skip
+            (name,): count for name, count in self._started.shown().items()})  # fmt: skip
         yield _counter("holdfast_runs_finished", "Runs finished", ("workflow", "status"), self._finished)
+        kinds = self._kinds.shown()
         outcomes = {"step_succeeded": "succeeded", "step_failed": "failed", "attempt_timed_out": "timed_out",
                     "attempt_released": "released"}  # fmt: skip
         yield _counter("holdfast_attempts_finished", "Attempts finished", ("outcome",), {
-            (outcome,): self._kinds[kind] for kind, outcome in outcomes.items()})  # fmt: skip
+            (outcome,): kinds[kind] for kind, outcome in outcomes.items()})  # fmt: skip
         yield _counter("holdfast_journal_rows", "Journal rows committed, by kind of event", ("kind",), {
-            (kind,): count for kind, count in self._kinds.items()})  # fmt: skip
+            (kind,): count for kind, count in kinds.items()})  # fmt: skip
         yield _counter("holdfast_waits_ended", "Waits ended, by kind and outcome", ("kind", "outcome"),
                        self._waits_ended)  # fmt: skip
         yield _counter(

@@ -140,9 +140,10 @@ class Commits:
 
     def _commit_done(self) -> None:
         self._over = self._begun
-        followers, self._waiters = self._waiters, []
-        for reply in followers:
-            answer(reply, None)
+        if self._waiters:
+            followers, self._waiters = self._waiters, []
+            for reply in followers:
+                answer(reply, None)
 
     def schedule(self) -> None:
         if not self.is_scheduled:
@@ -188,7 +189,7 @@ class Commits:
             self._drop(Batch(), [], StoreUnavailable("the database cannot be written now; try again"))
         elif not self.is_empty:
             self.schedule()
-        elif not self._follower.has_more:
+        elif self._idle and not self._follower.has_more:
             self.notify_idle()
 
     def notify_idle(self) -> None:

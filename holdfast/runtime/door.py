@@ -190,7 +190,7 @@ class Door:
             return self.apply(resident, StepSucceeded(path, number, msgspec.Raw(output), ran_ms))
         if way.call is None:
             resident.open_call = None
-            self._change(resident, at)
+            self._note_end(resident)
         else:
             resident.open_call = way
         commits.batch.rows.append((no, run.seq, resident.epoch, at, SUCCEEDED, body))
@@ -282,7 +282,8 @@ class Door:
             return False
         start, body = begun
         resident.open_call = plan.root.entry
-        self._change(resident, at)
+        self.commits.batch.changes[run.no] = RunChange("running", True, run.epoch)
+        resident.status, resident.is_settled = "running", True
         self._append(resident, at, STARTED, body, (resident, event, [start], reply))
         return True
 
@@ -325,29 +326,35 @@ class Door:
         return self.commits.batch
 
     def _change(self, resident: ResidentRun, at: Millis) -> None:
+        """Let the commit change the row of a run, if its last event did."""
         run = resident.run
-        needs, is_over = None, run.over
+        if run.over:
+            return self._note_end(resident)
+        needs = None
         if resident.lacks and run.status == "waiting":  # it visits all steps, so not while others move
             needs = needs_of(resident)
             resident.lacks = needs is not None
-        parked = is_over or (self.parks and may_evict(run, at))
+        parked = self.parks and may_evict(run, at)
         resident.is_settled = run.status == "running" and not (parked or resident.lacks)
         if run.status == resident.status and resident.owned and not parked:
             return
-        finished_at = run.at if is_over else None
-        wake_at = wake_at_of(run) if parked and not is_over else None
-        if is_over and run.destinations:
-            self.commits.batch.callback_deliveries += callback_deliveries_of(run)
-        if is_over and self.ends is not None:
-            self.commits.batch.firings += self.ends(resident)
-        if is_over and resident.schedule is not None:
-            if run.status != "cancelled":
-                self.commits.batch.schedule_ends.append(schedule_end(resident, resident.schedule))
-            self.on_scheduled_end(resident)
-        self.commits.batch.changes[run.no] = RunChange(
-            run.status, not parked, run.epoch, wake_at, needs, finished_at
-        )
+        wake_at = wake_at_of(run) if parked else None
+        self.commits.batch.changes[run.no] = RunChange(run.status, not parked, run.epoch, wake_at, needs)
         resident.status, resident.owned = run.status, not parked
+
+    def _note_end(self, resident: ResidentRun) -> None:
+        """Let the commit write that a run has ended, with all that waits for it."""
+        run, batch = resident.run, self.commits.batch
+        if run.destinations:
+            batch.callback_deliveries += callback_deliveries_of(run)
+        if self.ends is not None:
+            batch.firings += self.ends(resident)
+        if resident.schedule is not None:
+            if run.status != "cancelled":
+                batch.schedule_ends.append(schedule_end(resident, resident.schedule))
+            self.on_scheduled_end(resident)
+        batch.changes[run.no] = RunChange(run.status, False, run.epoch, finished_at=run.at)
+        resident.status, resident.owned, resident.is_settled = run.status, False, False
 
     def _snapshot(self, resident: ResidentRun) -> None:
         parts = encode_parts(resident.run)

@@ -60,7 +60,7 @@ class RunChange(msgspec.Struct, gc=False):
     status: Status
     owned: bool
     epoch: int
-    wake_at: Millis | None
+    wake_at: Millis | None = None
     needs: str | None = None
     finished_at: Millis | None = None
 

@@ -17,7 +17,7 @@ import msgspec
 
 from holdfast.store.batch import Batch
 from holdfast.store.beats import MINUTE_MS, STARTED, end_beat
-from holdfast.store.records import RunChange, Wanted
+from holdfast.store.records import NewRun, RunChange, Wanted
 from holdfast.values import RunNo
 
 CHUNK_MAX: Final = 128  # numbers that are read from one stretch at a time; the first time only a few
@@ -246,11 +246,8 @@ class Tallies:
         if change.owned:
             self._known[no] = (series, after, created_at)
 
-    def add(self, moved: Moved) -> None:
-        rows = [(*place, runs) for place, runs in moved.items() if runs]
-        self._execute("add_to_tally", rows)
-
-    def beat(self, beats: Beats) -> None:
+    def add(self, moved: Moved, beats: Beats) -> None:
+        self._execute("add_to_tally", [(*place, runs) for place, runs in moved.items() if runs])
         self._execute("add_to_pulse", [(*beat, runs) for beat, runs in beats.items()])
 
     def _execute(self, name: str, rows: list[tuple[Any, ...]]) -> None:
@@ -261,8 +258,8 @@ class Tallies:
         for row in rows:
             self._db.execute(self._sql[name], row)
 
-    def label(self, batch: Batch) -> None:
-        for new in batch.new_runs.values():
+    def label(self, runs: Iterable[NewRun]) -> None:
+        for new in runs:
             if new.labels is not None:
                 labels = msgspec.json.decode(new.labels, type=dict[str, str])
                 for name, value in labels.items():
@@ -275,7 +272,7 @@ class Tallies:
             row = self._db.execute(self._sql["series_and_status"], (no,)).get
             if row is not None:
                 gone[row] = gone.get(row, 0) - 1
-        self.add(gone)
+        self.add(gone, {})
         for series in {series for series, _ in gone}:  # unused label names must not slow down lists
             self._db.execute(self._sql["forget_empty_tallies"], (series,))
             self._db.execute(self._sql["forget_empty_pulse"], (series,))

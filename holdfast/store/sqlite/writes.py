@@ -30,6 +30,7 @@ MANY_ROWS: Final = (
     "move_cursor",
     "add_entry",
 )  # statements made to take many
+NO_OWNER: Final = (None, None)
 PROBE_BYTES_MIN: Final = 16
 PROBE_BYTES_MAX: Final = 1024 * 1024
 REPLY_MS: Final = 24 * 3600 * 1000  # how long a response is kept for repeated requests
@@ -99,42 +100,23 @@ class Writes:
         moved, beats = self._tallies.before(batch)
         if new:
             self._put_many("add_run", [self._added(run, changes[no]) for no, run in new.items()])
+            self._tallies.label(new.values())
         if len(changes) > len(new):
             known = [self._changed(no, change) for no, change in changes.items() if no not in new]
             self._put_many("change_run", known)
-        self._tallies.add(moved)
-        self._tallies.beat(beats)
-        if any(run.labels is not None for run in new.values()):
-            self._tallies.label(batch)
+        self._tallies.add(moved, beats)
 
     def _added(self, new: NewRun, change: RunChange) -> tuple[Any, ...]:
-        owner = self._owner if change.owned else (None, None)
-        identity = (
-            new.no,
-            new.tenant,
-            new.id,
-            new.version,
-            change.status,
-            *owner,
-            change.epoch,
-            change.wake_at,
-        )
-        rest = (
-            new.on_restart,
-            new.labels,
-            new.created_at,
-            change.finished_at,
-            new.parent_job_id,
-            new.rerun_of,
-            new.series,
-            new.schedule,
-            new.slot,
-            new.is_catchup,
-        )
-        return (*identity, change.needs, *rest)
+        owner, owner_epoch = self._owner if change.owned else NO_OWNER
+        return (
+            new.no, new.tenant, new.id, new.version,
+            change.status, owner, owner_epoch, change.epoch, change.wake_at, change.needs,
+            new.on_restart, new.labels, new.created_at, change.finished_at,
+            new.parent_job_id, new.rerun_of, new.series, new.schedule, new.slot, new.is_catchup,
+        )  # fmt: skip
 
     def _changed(self, no: RunNo, change: RunChange) -> tuple[Any, ...]:
-        owner = self._owner if change.owned else (None, None)
+        owner = self._owner if change.owned else NO_OWNER
         return (no, change.status, *owner, change.epoch, change.wake_at, change.needs, change.finished_at)
 
     def _put_rest(self, batch: Batch) -> None:
@@ -230,6 +212,7 @@ class Writes:
 def _many_rows(statement: str) -> dict[int, str]:
     """A statement that takes one row of values, made to take 1, 2, 4 … of them."""
     head, row, tail = re.split(r"(?<=VALUES )(\([?, ]+\))", statement, maxsplit=1)
+    row = row.replace(" ", "")  # the driver hashes the text on each use
     sizes = [1 << power for power in range(ROWS_PER_STATEMENT_MAX.bit_length())]
     return {size: head + ",".join([row] * size) + tail for size in sizes} | {1: _of_one(statement)}
 

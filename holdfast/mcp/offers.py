@@ -147,12 +147,26 @@ def is_template(uri: str) -> bool:
 
 
 def variables(template: str, uri: str) -> dict[str, str] | None:
-    """The values of the names in braces, if an address fits a template."""
-    if not template:
+    """The values of the names in braces, if an address fits a template: each is as short as possible, and within one segment.
+
+    Searched from left to right without going back, since authors of workflows write templates and callers write addresses. So a
+    template whose names follow each other without text between them, or that has a name twice, fits nothing."""
+    first, *rest = _VARIABLE.split(template)
+    names, literals = rest[::2], rest[1::2]
+    if not names:
+        return {} if template and uri == template else None
+    if not (uri.startswith(first) and uri.endswith(literals[-1])):
         return None
-    parts = _VARIABLE.split(template)
-    pattern = "".join(
-        f"(?P<{part}>[^/?#]+)" if nth % 2 else re.escape(part) for nth, part in enumerate(parts)
-    )
-    found = re.fullmatch(pattern, uri)
-    return None if found is None else found.groupdict()
+    found, at, end = dict[str, str](), len(first), len(uri) - len(literals[-1])
+    for name, literal in zip(names, literals[:-1], strict=False):
+        after = uri.find(literal, at + 1, end) if literal else -1
+        if after < 0:
+            return None
+        found[name], at = uri[at:after], after + len(literal)
+    found[names[-1]] = uri[at:end]
+    fits = len(found) == len(names) and all(_is_segment(value) for value in found.values())
+    return found if fits else None
+
+
+def _is_segment(value: str) -> bool:
+    return value != "" and not any(mark in value for mark in "/?#")

@@ -9,6 +9,7 @@ import msgspec
 import pytest
 
 from holdfast.mcp.lessons import example, example_names
+from holdfast.mcp.offers import variables
 from holdfast.spec.notation import definition_from_text
 from tests.mcp.conftest import Asker, client_of
 
@@ -24,6 +25,45 @@ def test_every_example_is_valid_and_says_what_it_shows(name: str) -> None:
     text = example(name)
     definition_from_text(text).validate()
     assert text.startswith("# ")
+
+
+@pytest.mark.parametrize(("template", "uri", "values"), [
+    ("notes://all", "notes://all", {}),
+    ("notes://all", "notes://al", None),
+    ("notes://{topic}", "notes://birds", {"topic": "birds"}),
+    ("notes://{topic}", "notes://", None),
+    ("notes://{topic}", "notes://birds/2", None),       # a name is one segment
+    ("notes://{topic}/{nth}.txt", "notes://birds/2.txt", {"topic": "birds", "nth": "2"}),
+    ("notes://{topic}-{nth}", "notes://a-b-c", {"topic": "a", "nth": "b-c"}),
+    ("notes://{topic}--{nth}", "notes://---b", {"topic": "-", "nth": "b"}),
+    ("notes://{a}x{b}", "notes://ax", None),
+    ("notes://{1}.{2}", "notes://a.b", {"1": "a", "2": "b"}),
+    ("notes://{a}/{a}", "notes://b/b", None),
+    ("notes://{a}{b}", "notes://bb", None),
+    ("", "", None),
+])  # fmt: skip
+def test_an_address_gives_the_names_of_a_template_their_values(
+    template: str, uri: str, values: dict[str, str] | None
+) -> None:
+    assert variables(template, uri) == values
+
+
+def test_the_work_for_an_address_grows_no_faster_than_the_address() -> None:
+    # Going back over five names would take a day.
+    hostile = "notes://" + "{a}x{b}x{c}x{d}x{e}x" + "!"
+    assert variables(hostile, "notes://" + "x" * 4_000) is None
+
+
+async def test_a_template_that_cannot_be_used_does_not_hide_other_resources(ask: Asker) -> None:
+    for nth, uri in enumerate(("a://{1}/{1}", "notes://{topic}")):
+        labels = {"mcp": "resource", "mcp.uri": uri}
+        spec = {
+            "name": f"given_{nth}",
+            "labels": labels,
+            "steps": [{"id": "s", "tool": "echo", "args": {"value": "x"}}],
+        }
+        await ask.server.services.commands.publish("default", spec)
+    assert (await read(ask, "notes://birds"))["text"] == '{"s":"x"}'
 
 
 async def read(ask: Asker, uri: str, **rest: Any) -> Any:

@@ -65,7 +65,7 @@ class Attempt(msgspec.Struct, eq=False):
     key: Key
     number: int
     tool: Tool
-    args: Any  # by name; for a tool in a process also their text
+    args: Any  # by name, or as AtHand has them; for a tool in a process also their text
     tenant: str
     task: asyncio.Task[None] | None = None
     context: Context | None = None
@@ -95,7 +95,7 @@ class AtHand:
     """What the runner is performing. An Attempt is made of it when another part asks for it, which is rare."""
 
     __slots__ = ("args", "attempt", "number", "path", "resident", "tool")
-    args: dict[str, Any]
+    args: Any  # a tuple in the order of the parameters, or a mapping by name
     attempt: Attempt | None
     number: int
     path: str

@@ -9,7 +9,10 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
+
+from msgspec import DecodeError, Raw
+from msgspec.structs import astuple
 
 from holdfast.engine.events import AttemptReleased, StepFailed
 from holdfast.errors import LimitExceeded
@@ -70,7 +73,7 @@ class Beginning:
             tool = self._registry.get(call.target)
             if tool is not None and tool.is_plain and not tool.takes_callback:
                 try:
-                    hand.args = tool.bind(decode(resident.run.steps[path].inputs))
+                    hand.args = _arguments(tool, resident.run.steps[path].inputs)
                 except (ValueError, LimitExceeded) as error:
                     self.refuse(resident, path, number, error)
                     return False
@@ -186,6 +189,15 @@ class Beginning:
             return attempt
         self._perform(attempt)
         return None
+
+
+def _arguments(tool: Tool, inputs: Raw) -> tuple[Any, ...] | dict[str, Any]:
+    if tool.decode is not None:
+        try:
+            return astuple(tool.decode(inputs))
+        except DecodeError:
+            pass  # `bind` converts them, or says what is wrong
+    return tool.bind(decode(inputs))
 
 
 def _bare_call(resident: ResidentRun, path: str, number: int) -> Call | None:

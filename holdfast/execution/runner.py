@@ -109,7 +109,8 @@ class Runner:
                 continue
             self._at_hand, tool, began, event, text = hand, hand.tool, monotonic(), None, b""
             try:  # as Outcomes.of does it, without a coroutine for each
-                output = await tool.fn(**hand.args)
+                args = hand.args
+                output = await (tool.fn(*args) if type(args) is tuple else tool.fn(**args))
                 text = (
                     written(output)
                     if type(output) in SIMPLE

@@ -9,6 +9,8 @@ from collections.abc import Awaitable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, Literal, TypeVar, overload
 
+import msgspec
+
 from holdfast.errors import NotFound
 from holdfast.tools.annotations import UNSAID, Annotations
 from holdfast.tools.builtin import builtins
@@ -43,7 +45,7 @@ class Tool:
     """A function that steps can call, with its settings."""
 
     __slots__ = (
-        "_signature", "annotations", "bind", "context", "fn", "is_async", "is_plain", "is_remote", "isolated", "name", "runs_in", "spread",
+        "_signature", "annotations", "bind", "context", "decode", "fn", "is_async", "is_plain", "is_remote", "isolated", "name", "runs_in", "spread",
         "suspends", "takes_callback", "unread",
     )  # fmt: skip
 
@@ -64,6 +66,8 @@ class Tool:
             _refuse_unfindable(fn, name)
         self._signature = signature or Signature(fn, name)
         self.bind: Callable[[dict[str, Any]], dict[str, Any]] = self._signature.bind
+        # Decodes the text of arguments that fit as they are; None if `bind` is needed for any. Made when it is first used.
+        self.decode: Callable[[bytes | msgspec.Raw], msgspec.Struct] | None = self._first_decode
         self.spread: Callable[[Any, dict[str, Any]], dict[str, Any]] = self._signature.spread
         self.context = self._signature.context
         # it receives a callback URL for a pending result
@@ -74,6 +78,12 @@ class Tool:
         # Learnt at run time: a tool that never waits needs no task of its own.
         self.suspends = self.runs_in != "loop"
         self.is_plain = not self.suspends and self.context is None
+
+    def _first_decode(self, text: bytes | msgspec.Raw) -> msgspec.Struct:
+        self.decode = self._signature.decoder()
+        if self.decode is None:
+            raise msgspec.ValidationError("the types of the arguments do not decide")
+        return self.decode(text)
 
     def waits(self) -> None:
         """Note that the tool has waited: from now on each call gets its own task."""

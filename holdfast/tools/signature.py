@@ -38,6 +38,7 @@ class Signature:
         "_checks",
         "_exact",
         "_fn",
+        "_has_names_only",
         "_others",
         "_required",
         "_takes_any",
@@ -51,7 +52,8 @@ class Signature:
         self._takes_any = False
         self.context: str | None = None
         checks: list[tuple[str, type | None, Callable[[Any], Any] | None, bool]] = []
-        for name, parameter, annotation in _parameters(fn, tool):
+        parameters = _parameters(fn, tool)
+        for name, parameter, annotation in parameters:
             if _is_context(annotation):
                 self._take_context(name, parameter)
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -69,6 +71,9 @@ class Signature:
         exact = {name: kind for name, kind, _, _ in checks if kind not in (None, type(None))}
         self._exact = exact if len(exact) == len(checks) else None
         self._required = frozenset(name for name, _, _, required in checks if required)
+        self._has_names_only = any(
+            parameter.kind is inspect.Parameter.KEYWORD_ONLY for _, parameter, _ in parameters
+        )
 
     def bind(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return the checked and converted arguments. The given mapping is not changed."""
@@ -79,6 +84,20 @@ class Signature:
             if type(value) is not exact.get(name):
                 return self._converted(args)
         return args
+
+    def decoder(self) -> Callable[[bytes | msgspec.Raw], msgspec.Struct] | None:
+        """Return what decodes the text of arguments and checks them as it goes: a record of them in the order of the parameters. None
+        unless every parameter is required and of a type that decides. It refuses what `bind` refuses, and may refuse more."""
+        exact = self._exact
+        if exact is None or len(exact) != len(self._required) or self._takes_any or self.context is not None:
+            return None
+        if self._has_names_only:
+            return None
+        fields = [
+            (f"_{place}", kind, msgspec.field(name=name)) for place, (name, kind) in enumerate(exact.items())
+        ]
+        form = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True)
+        return msgspec.json.Decoder(form).decode
 
     def _converted(self, args: dict[str, Any]) -> dict[str, Any]:
         fit, bound = 0, args

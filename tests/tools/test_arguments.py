@@ -6,6 +6,7 @@ import dataclasses
 import datetime as dt
 import enum
 import functools
+import json
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -454,3 +455,66 @@ def test_the_schema_describes_every_argument() -> None:
 @pytest.mark.parametrize("annotation", [annotation for annotation, _, _ in FITS], ids=str)
 def test_every_accepted_annotation_has_a_schema_that_is_json(annotation: Any) -> None:
     assert msgspec.json.encode(taking(annotation).schema)
+
+
+# ------------------------------------------------------------------------------------------------- in one go
+
+
+def of_every_type(i: int, s: str, b: bool, f: float, d: dict, a: list[Any]) -> None:  # type: ignore[type-arg]
+    """A tool whose arguments fit by their types alone."""
+
+
+FITTING = {"i": 1, "s": "x", "b": True, "f": 1.5, "d": {"k": [1]}, "a": [{"k": None}]}
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        (name, value)
+        for name in FITTING
+        for value in (0, -1, 2**70, 10**400, 1.0, 1e300, "1", "", True, None, {}, {"k": 1}, [], [1, "2"])
+    ],
+    ids=lambda value: f"{value!r:.12}",
+)
+def test_arguments_decoded_in_one_go_are_those_that_would_be_bound(name: str, value: Any) -> None:
+    called = Tool(of_every_type, "t")
+    args = dict(reversed((FITTING | {name: value}).items()))
+    assert called.decode is not None
+    try:
+        found = msgspec.structs.astuple(called.decode(json.dumps(args).encode()))
+    except msgspec.DecodeError:
+        return  # bound, or refused, by `bind`
+    bound = called.bind(args)
+    assert [(type(one), one) for one in found] == [(type(bound[each]), bound[each]) for each in FITTING]
+
+
+@pytest.mark.parametrize("args", [{}, FITTING | {"more": 1}, {"i": 1}], ids=["none", "more", "fewer"])
+def test_other_arguments_than_the_parameters_are_not_decoded_in_one_go(args: dict[str, Any]) -> None:
+    decode = Tool(of_every_type, "t").decode
+    assert decode is not None
+    with pytest.raises(msgspec.DecodeError):
+        decode(msgspec.json.encode(args))
+
+
+def named_only(a: int, *, b: int) -> None: ...
+
+
+def with_default(a: int, b: int = 2) -> None: ...
+
+
+def with_more(a: int, **more: int) -> None: ...
+
+
+def with_context(a: int, context: Context) -> None: ...
+
+
+def with_a_date(a: int, at: dt.datetime) -> None: ...
+
+
+@pytest.mark.parametrize("fn", [named_only, with_default, with_more, with_context, with_a_date])
+def test_arguments_that_types_do_not_decide_are_bound_one_by_one(fn: Callable[..., Any]) -> None:
+    called = Tool(fn, "t")
+    assert called.decode is not None
+    with pytest.raises(msgspec.DecodeError):
+        called.decode(b'{"a":1,"b":2,"at":"2024-01-01T00:00:00Z"}')
+    assert called.decode is None

@@ -29,11 +29,14 @@ class ManualClock:
     def __init__(self, seconds: float = 1_000.0) -> None:
         self.seconds = self._began = seconds
         self.wall_offset_ms = 0
+        self._read_at, self._passed_ms = seconds, 0  # the last reading: one turn of the loop makes many
         self._ids = 0
         self._uuid7: Callable[[Millis, bytes], RunId] | None = None
 
     def now(self) -> Millis:
-        return BEGAN + int((self.seconds - self._began) * 1000 + 1e-3) + self.wall_offset_ms  # type: ignore[return-value]
+        if self.seconds != self._read_at:
+            self._read_at, self._passed_ms = self.seconds, int((self.seconds - self._began) * 1000 + 1e-3)
+        return BEGAN + self._passed_ms + self.wall_offset_ms  # type: ignore[return-value]
 
     def monotonic(self) -> float:
         return self.seconds
@@ -50,6 +53,7 @@ class ManualClock:
         """Set the number that the clock counts from. No time passes."""
         self._began += seconds - self.seconds
         self.seconds = max(seconds, self._began)
+        self._read_at = math.nan
 
     def loop_time(self) -> float:
         """The time for the event loop. Each call advances it by the smallest possible step, because a sum of floats

@@ -258,6 +258,56 @@ async def test_a_commit_that_reaches_the_server_twice_is_written_once(
     await store.close()
 
 
+@pytest.fixture
+def impatience(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Called, it lets a store give a server up soon."""
+
+    def give_up_soon() -> None:
+        monkeypatch.setattr("holdfast.store.postgres.asking.ANSWER_SECONDS", 0.5)
+        monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_SECONDS", 0.5)
+
+    return give_up_soon
+
+
+async def test_a_server_that_says_nothing_any_more_is_given_up(
+    far: PostgresStore, proxy: Proxy, impatience: Callable[[], None]
+) -> None:
+    """As one whose machine has died. Nothing waits until the network gives up, which takes a quarter of an hour."""
+    await commit(far, started(1))
+    batch = started(2)
+    batch.new_runs[RunNo(2)].workflow = "another"  # whose series is asked for before the commit
+    proxy.is_hole = True
+    impatience()
+    async with asyncio.timeout(60):
+        with pytest.raises(StoreUnavailable, match="has not answered for"):
+            await far.run_by_no(RunNo(1))
+        assert "has not answered for" in str(await outcome_of(far, batch))
+    proxy.is_hole = False
+    proxy.cut()  # else their pumps wait for what never comes
+
+
+async def test_a_server_that_says_nothing_any_more_in_a_transaction_is_given_up(
+    far: PostgresStore,
+    proxy: Proxy,
+    database: str,
+    postgres_server: Server,
+    impatience: Callable[[], None],
+) -> None:
+    await commit(far, started(1))
+    far._unknown_seconds = 0
+    batch = appended(row(1, 2))
+    batch.keys.append(asks(1))  # written by several statements
+    async with row_held(postgres_server, database, RunNo(1), 2) as until_waiting:
+        impatience()
+        told = outcome_of(far, batch)
+        await until_waiting(1)
+        proxy.is_hole = True
+        async with asyncio.timeout(60):
+            assert "has not answered for" in str(await told)
+        proxy.is_hole = False
+        proxy.cut()
+
+
 async def test_a_commit_whose_first_copy_lands_while_the_second_waits_for_it_is_acknowledged(
     far: PostgresStore, proxy: Proxy, database: str, postgres_server: Server
 ) -> None:

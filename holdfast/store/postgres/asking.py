@@ -7,8 +7,8 @@ moment.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from contextvars import ContextVar
 from typing import Any, Final, TypeVar
 
@@ -112,7 +112,8 @@ class Asking:
             return found
         async with self._pool.acquire() as connection:
             try:
-                found = await connection.fetch(self._sql[name], *args, timeout=ANSWER_SECONDS)
+                with answering_within(connection, ANSWER_SECONDS):
+                    found = await connection.fetch(self._sql[name], *args)
             except asyncpg.InternalClientError:
                 connection.terminate()  # the pool would give it out again
                 raise
@@ -194,6 +195,23 @@ def same(found: Any) -> Any:
     return found
 
 
-async def with_limit(work: Coroutine[Any, Any, Kind], seconds: float = ANSWER_SECONDS) -> Kind:
-    async with asyncio.timeout(seconds):
-        return await work
+@contextmanager
+def answering_within(connection: Any, seconds: float) -> Iterator[None]:
+    """Break a connection off once its server has not answered for so long, as one does whose machine has died. To cancel the
+    statement, or end its transaction, the driver would wait for the same server."""
+    has_broken = False
+
+    def break_off() -> None:
+        nonlocal has_broken
+        has_broken = True
+        connection.terminate()
+
+    timer = asyncio.get_running_loop().call_later(seconds, break_off)
+    try:
+        yield
+    except AWAY as error:
+        if has_broken:
+            raise TimeoutError(f"the server has not answered for {seconds:g} seconds") from error
+        raise
+    finally:
+        timer.cancel()

@@ -30,7 +30,14 @@ from holdfast.signing import new_key
 from holdfast.store.base import Fenced
 from holdfast.store.batch import Batch
 from holdfast.store.jobs import SharedJobs
-from holdfast.store.postgres.asking import AWAY, READERS_MAX, REFUSED, meaning, reason_of, with_limit
+from holdfast.store.postgres.asking import (
+    AWAY,
+    READERS_MAX,
+    REFUSED,
+    answering_within,
+    meaning,
+    reason_of,
+)
 from holdfast.store.postgres.ownership import TAKEN_OVER
 from holdfast.store.postgres.place import (
     Address,
@@ -148,7 +155,8 @@ class PostgresStore(PostgresReads):
         """Hear of mail at once. It is only a hint: without it, mail is found by the next look."""
         if self._listener is None or self._listener.is_closed():
             self._listener = await connect(self._address.for_listening)
-            await self._listener.add_listener(CHANNEL, self._heard)
+            with answering_within(self._listener, CLOSE_SECONDS):
+                await self._listener.add_listener(CHANNEL, self._heard)
 
     def _heard(self, connection: Any, pid: int, channel: str, said: str) -> None:
         """The node that mail is for, or 0 for all; or a kind of thing that changed, and the node that must know."""
@@ -197,11 +205,11 @@ class PostgresStore(PostgresReads):
                 await self._writer
             self._writer = None
             if self._db is not None:  # else it is not connected at the moment, and its lease expires
-                with suppress(*AWAY, asyncpg.PostgresError):
-                    await with_limit(self._db.execute(self._sql["leave"], self.epoch), CLOSE_SECONDS)
+                with suppress(*AWAY, asyncpg.PostgresError), answering_within(self._db, CLOSE_SECONDS):
+                    await self._db.execute(self._sql["leave"], self.epoch)
         if self._pool is not None:
-            with suppress(*AWAY, asyncpg.PostgresError):
-                await with_limit(self._pool.close(), CLOSE_SECONDS)
+            with suppress(*AWAY, asyncpg.PostgresError), answering_within(self._pool, CLOSE_SECONDS):
+                await self._pool.close()
         self.abandon()
 
     def abandon(self) -> None:
@@ -282,9 +290,15 @@ class PostgresStore(PostgresReads):
                 return None
 
     async def _try(self, batch: Batch, sending: Sending) -> None:
-        if self._db is None or self._db.is_closed():
+        is_new = self._db is None or self._db.is_closed()
+        if is_new:
             self._db = await connect(self._address)
-            await examine(self._db, self._address)  # a server that was put in the place of the other
+        with answering_within(self._db, COMMIT_SECONDS):
+            if is_new:
+                await examine(self._db, self._address)  # a server that was put in the place of the other
+            await self._write(batch, sending)
+
+    async def _write(self, batch: Batch, sending: Sending) -> None:
         if self._is_in_doubt and not sending.is_sent:
             await self._settle_doubt()
             sending.number = self._committed + 1
@@ -292,7 +306,7 @@ class PostgresStore(PostgresReads):
             return
         await self._name_series(batch)
         sending.is_sent = True
-        await with_limit(self._send(batch, sending.number), COMMIT_SECONDS)
+        await self._send(batch, sending.number)
 
     async def _outcome(self, error: Exception, batch: Batch, sending: Sending) -> BaseException | None:
         """What a failure means; None if the commit is to be tried again."""
@@ -311,7 +325,8 @@ class PostgresStore(PostgresReads):
         if isinstance(error, (*AWAY, *TAKEN_BACK, StoreUnavailable)):
             return await self._is_away(error, sending)
         try:
-            return await self._meaning(error, batch, sending)
+            with answering_within(self._db, COMMIT_SECONDS):
+                return await self._meaning(error, batch, sending)
         except (*AWAY, StoreUnavailable) as second:
             return await self._is_away(second, sending)
 
@@ -355,7 +370,7 @@ class PostgresStore(PostgresReads):
         state = await self._db.fetchrow(self._sql["is_alive"], self.epoch)
         if state is not None and state[1] == number:
             # A session that ends while it waits for a standby leaves its commit here alone. A later one waits for both.
-            await with_limit(self._db.execute(self._sql["commit_again"], self.epoch), COMMIT_SECONDS)
+            await self._db.execute(self._sql["commit_again"], self.epoch)
             return True
         if state is None or not state[0]:
             raise NodeIsOver(TAKEN_OVER)

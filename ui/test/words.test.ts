@@ -1,6 +1,8 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Explanation, Run, RunLine } from "../src/api/types.ts";
+import { courseOf } from "../src/model/replay.ts";
+import { partlyFailed } from "../src/model/run.ts";
 import { ranked, rowReason, sentence, waitingTitle, waitsFor } from "../src/model/words.ts";
 
 const NOW = Date.parse("2026-11-18T12:00:00.000Z");
@@ -201,5 +203,40 @@ test("a row names the signal that it waits for, and a timer of no step stands al
   assert.equal(
     rowReason(line({ status: "waiting", wait: { ...wait, path: "", kind: "timer", name: "" } }), NOW).text,
     "a timer",
+  );
+});
+
+test("a run that completed although items failed says how many, and where", () => {
+  const row = (path: string, children: number, failed: number) => ({
+    path,
+    kind: "foreach",
+    status: "completed" as const,
+    from: ago(60_000),
+    to: ago(50_000),
+    depth: 0,
+    spans: [],
+    children,
+    done: children,
+    failed,
+    strip: null,
+  });
+  const completed = run({ status: "completed", finished_at: ago(540_000) });
+  const said = (...rows: ReturnType<typeof row>[]) =>
+    sentence(
+      completed,
+      null,
+      NOW,
+      () => "",
+      partlyFailed(courseOf({ ...COURSE, rows } as unknown as Parameters<typeof courseOf>[0])),
+    );
+  const COURSE = { from: ago(60_000), to: ago(50_000), status: "completed", seq: 9, more: 0 };
+  assert.equal(said(row("each", 240, 0)).text, "Completed in 60 s, 9 m ago");
+  const partly = said(row("each", 10_000, 1428), row("each[3].inner", 5, 2));
+  assert.equal(partly.text, "Completed in 60 s, 9 m ago; 1,428 of 10,000 items failed in each");
+  assert.equal(partly.path, "each");
+  assert.deepEqual(partly.acts, ["rerun_failed", "compare"]);
+  assert.match(
+    said(row("each", 10, 1), row("send", 5, 2)).text,
+    /; 3 of 15 items failed in each and 1 more step$/,
   );
 });

@@ -56,6 +56,15 @@ export const groups = (course: Course, t: number | null): Map<string, Group> => 
   return found;
 };
 
+// The fan-outs of which some items failed, without those inside another one.
+export const partlyFailed = (course: Course): Row[] => {
+  const found: Row[] = [];
+  for (const row of course.rows)
+    if (row.failed > 0 && row.children > 0 && !found.some((one) => row.path.startsWith(`${one.path}[`)))
+      found.push(row);
+  return found;
+};
+
 // What the step of a path calls, by the definition.
 export const calledAt = (plan: Plan | null, path: string): string => {
   let nodes = plan?.block.nodes ?? [],

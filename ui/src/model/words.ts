@@ -1,6 +1,6 @@
 // Sentences: why a run is where it is, and what a person can do about it. Pure; tested with every reason.
 import type { Err, Explanation, Reason, Run, RunLine, Status, Waiting } from "../api/types.ts";
-import { at, ago, counted, roughly, span, when } from "../lib/time.ts";
+import { at, ago, counted, grouped, roughly, span, when } from "../lib/time.ts";
 import { cut, oneLine } from "../lib/text.ts";
 
 export type Act =
@@ -194,12 +194,22 @@ export const errorText = (
   most = 200,
 ): string => (error ? `${error.path ? `${error.path}: ` : ""}${cut(oneLine(error.message), most)}` : "");
 
-// Why the whole run stands where it stands.
+// A fan-out of which some items failed.
+type Partly = { path: string; failed: number; children: number };
+
+const partlyText = (scopes: Partly[]): string => {
+  const failed = scopes.reduce((sum, one) => sum + one.failed, 0),
+    all = scopes.reduce((sum, one) => sum + one.children, 0);
+  return `${grouped(failed)} of ${counted(all, "item")} failed in ${scopes[0]!.path}${scopes.length > 1 ? ` and ${counted(scopes.length - 1, "more step")}` : ""}`;
+};
+
+// Why the whole run stands where it stands. A run that completed although items failed says so.
 export const sentence = (
   run: Run,
   explained: Explanation | null,
   now: number,
   calls: Calls = () => "",
+  partly: Partly[] = [],
 ): Sentence => {
   const none = { hint: "", acts: [] as Act[], path: "" };
   if (run.set_aside && isOpen(run.status))
@@ -214,8 +224,9 @@ export const sentence = (
     case "completed":
       return {
         ...none,
-        text: `Completed in ${took}, ${ago(at(run.finished_at), now)}`,
-        acts: ["rerun", "compare"],
+        text: `Completed in ${took}, ${ago(at(run.finished_at), now)}${partly.length ? `; ${partlyText(partly)}` : ""}`,
+        acts: partly.length ? ["rerun_failed", "compare"] : ["rerun", "compare"],
+        path: partly[0]?.path ?? "",
       };
     case "failed": {
       const error = run.error,

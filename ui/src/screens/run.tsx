@@ -29,7 +29,7 @@ import { commands } from "../model/copy.ts";
 import { pastSentence } from "../model/past.ts";
 import { courseOf, momentOf } from "../model/replay.ts";
 import type { Course } from "../model/replay.ts";
-import { calledAt } from "../model/run.ts";
+import { calledAt, partlyFailed } from "../model/run.ts";
 import { isOpen, sentence } from "../model/words.ts";
 import {
   Ago,
@@ -201,9 +201,10 @@ const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: Sh
       ? get<Stats>(`/workflows/${e(run.workflow)}/stats`, { last: 50 }, signal)
       : Promise.resolve(null),
   );
+  const partly = useMemo(() => (course.data ? partlyFailed(course.data) : []), [course.data]);
   const words = useMemo(
-    () => sentence(run, explained, now.value, (path) => calledAt(plan.data, path)),
-    [run, explained, plan.data, now.value],
+    () => sentence(run, explained, now.value, (path) => calledAt(plan.data, path), partly),
+    [run, explained, plan.data, now.value, partly],
   );
   // In time travel the sentence is that of the moment, and what is so now stands beneath it.
   const past =
@@ -244,7 +245,7 @@ const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: Sh
     ...(isOver && mayRun
       ? [
           { name: "Rerun from the start", act: () => rerun(""), testid: "act-rerun", keys: "r" },
-          ...(run.status === "failed"
+          ...(words.acts.includes("rerun_failed")
             ? [{ name: "Rerun what failed", act: () => rerun("failed"), testid: "act-rerun-failed" }]
             : []),
           ...(chosen
@@ -352,6 +353,11 @@ const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: Sh
           {isOver && run.status !== "failed" && mayRun && (
             <Button testid="rerun" keys="r" onClick={() => rerun("")}>
               Rerun
+            </Button>
+          )}
+          {run.status === "completed" && words.path && (
+            <Button testid="show-failed" keys="f" onClick={() => choose(words.path)}>
+              Show what failed
             </Button>
           )}
           {isOver && (

@@ -25,7 +25,7 @@ export type TimelineView = {
   close: () => void;
 };
 
-const busyOf = (data: TimelineData): { from: number; to: number }[] => {
+const busyOf = (data: Pick<TimelineData, "rows" | "to">): { from: number; to: number }[] => {
   const found: { from: number; to: number }[] = [];
   for (const row of data.rows) {
     if (row.strip) found.push({ from: row.from, to: row.to ?? data.to });
@@ -34,6 +34,10 @@ const busyOf = (data: TimelineData): { from: number; to: number }[] => {
   }
   return found;
 };
+
+// Whether stretches of mere waiting are long enough to fold.
+export const isFoldable = (data: Pick<TimelineData, "rows" | "from" | "to">): boolean =>
+  scaleOf(data.from, data.to, busyOf(data), true).pieces.some((one) => one.isFolded);
 
 export const timeline = (
   host: HTMLElement,

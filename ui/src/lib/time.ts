@@ -71,17 +71,18 @@ export const day = (ms: number): string => {
 export const exact = (ms: number): string =>
   Number.isFinite(ms) ? `${day(ms)} ${clockMs(ms)} (${new Date(ms).toISOString()})` : "";
 
-// 13:44, tomorrow 13:44, Mon 13:44, 2026-12-01 13:44
-export const when = (ms: number, today: number): string => {
+// 13:44, tomorrow 13:44, Mon 13:44, 2026-12-01 13:44; with the seconds of a time that has some, if they matter
+export const when = (ms: number, today: number, withSecs = false): string => {
+  const time = clock(ms, withSecs && ms % 60_000 >= 1000);
   const days = Math.round(
     (new Date(ms).setHours(0, 0, 0, 0) - new Date(today).setHours(0, 0, 0, 0)) / 86_400_000,
   );
-  if (days === 0) return clock(ms, false);
-  if (days === 1) return `tomorrow ${clock(ms, false)}`;
-  if (days === -1) return `yesterday ${clock(ms, false)}`;
+  if (days === 0) return time;
+  if (days === 1) return `tomorrow ${time}`;
+  if (days === -1) return `yesterday ${time}`;
   if (Math.abs(days) < 7)
-    return `${["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"][new Date(ms).getDay()]} ${clock(ms, false)}`;
-  return `${day(ms)} ${clock(ms, false)}`;
+    return `${["Sun", "Mon", "Tue", "Wed", "Thu", "Fri", "Sat"][new Date(ms).getDay()]} ${time}`;
+  return `${day(ms)} ${time}`;
 };
 
 const MINUTE_STEPS = [5, 15, 30, 60, 180, 360, 720, 1440, 2880, 10_080, 20_160, 43_200, 129_600];

@@ -263,7 +263,7 @@ const Card = ({
     <header>
       <span class="dim">{name}</span>
       <a href={`/ui/runs/${run.run_id}`} data-testid={`compare-${name.toLowerCase()}`}>
-        <b>{run.workflow}</b> {shortId(run.run_id)}
+        <b>{run.workflow}</b> <span class="nowrap">{shortId(run.run_id)}</span>
       </a>
       <span class="grow" />
       <State state={run.status} />

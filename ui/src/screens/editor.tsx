@@ -152,6 +152,7 @@ export const EditorPane = ({
     },
   ]);
   const count = problems.value.length,
+    warned = notes.value.length ? counted(notes.value.length, "warning") : "",
     lines = problems.value.map((one) => one.line ?? 0).filter(Boolean);
   return (
     <div style={{ display: "grid", gap: "12px" }}>
@@ -167,7 +168,7 @@ export const EditorPane = ({
           ) : (
             <>
               <Mark state={isValid.value ? "completed" : "failed"} />
-              {isValid.value ? "Valid" : counted(count, "problem")}
+              {[isValid.value ? "Valid" : counted(count, "problem"), warned].filter(Boolean).join(", ")}
             </>
           )}
           {isChanged.value && <span class="dim">, changed</span>}
@@ -237,7 +238,7 @@ export const EditorPane = ({
           {(count > 0 || notes.value.length > 0) && (
             <section class="card" aria-label="Problems" data-testid="problems">
               <header>
-                <h2>{counted(count, "problem")}</h2>
+                <h2>{[count ? counted(count, "problem") : "", warned].filter(Boolean).join(", ")}</h2>
                 <span class="grow" />
                 {fix.value && fix.value.left.length < count && fix.value.repaired !== null && (
                   <Button testid="editor-fix" onClick={() => void repair(fix.value!, editor.current)}>

@@ -149,8 +149,10 @@ export const RunScreen = ({ id }: { id: string }): JSX.Element => {
     if (run.error.status === 404)
       return (
         <>
-          <h1>No such run</h1>
-          <p class="dim" data-testid="run-gone" style={{ margin: "8px 0 12px" }}>
+          <div class="head">
+            <h1>No such run</h1>
+          </div>
+          <p class="dim" data-testid="run-gone" style={{ marginBottom: "12px" }}>
             There is no run {id} here. It may have been deleted by retention, or belong to another tenant.
           </p>
           <LinkButton to="/ui/runs" testid="run-gone-list">

@@ -9,7 +9,7 @@ import type { Loaded } from "../api/live.ts";
 import type { JournalLine, Page, Plan, Run, Stats } from "../api/types.ts";
 import { graph } from "../draw/graph.ts";
 import type { Graph, LayoutBlock } from "../draw/graph.ts";
-import { timeline } from "../draw/timeline.ts";
+import { isFoldable, timeline } from "../draw/timeline.ts";
 import type { TimelineView, Usual } from "../draw/timeline.ts";
 import { useKeys } from "../lib/keys.ts";
 import { place, setQuery } from "../lib/router.ts";
@@ -151,7 +151,8 @@ export const RunPanes = ({
         found.set(one.path, { p50: one.p50_ms, p95: one.p95_ms });
     return found;
   }, [stats]);
-  const until = data ? (isRunning ? Math.max(data.to, now.value) : data.to) : 0;
+  const until = data ? (isRunning ? Math.max(data.to, now.value) : data.to) : 0,
+    canFold = useMemo(() => data !== null && isFoldable({ ...data, to: until }), [data, until]);
   useEffect(() => {
     if (data)
       drawnTimeline.current?.show({
@@ -347,21 +348,19 @@ export const RunPanes = ({
             {data && data.more > 0 && (
               <span class="dim small">{grouped(data.more)} more rows are left out</span>
             )}
-            {data &&
-              data.to - data.from > 2000 &&
-              data.rows.some((row) => row.spans.some((one) => one.kind !== "try")) && (
-                <Button
-                  kind="quiet"
-                  testid="fold"
-                  pressed={isFolding.value}
-                  keys="w"
-                  onClick={() => {
-                    isFolding.value = !isFolding.value;
-                  }}
-                >
-                  Fold waiting
-                </Button>
-              )}
+            {canFold && (
+              <Button
+                kind="quiet"
+                testid="fold"
+                pressed={isFolding.value}
+                keys="w"
+                onClick={() => {
+                  isFolding.value = !isFolding.value;
+                }}
+              >
+                Fold waiting
+              </Button>
+            )}
           </header>
           <div class="tl-host" ref={timelineHost}>
             {data === null && course.error && <Problem error={course.error} again={course.again} />}

@@ -170,14 +170,14 @@ const ScheduleView = ({ line, onChanged }: { line: ScheduleLine; onChanged: () =
         </header>
         <div class="in" style={{ display: "grid", gap: "12px" }}>
           <p>
-            {line.words.join("; ") || line.kind}
-            {detail.data && !line.words.some((one) => one.includes(detail.data!.timezone))
-              ? ` (${detail.data.timezone})`
-              : ""}{" "}
-            starts{" "}
+            Starts{" "}
             <a href={`/ui/workflows/${e(line.workflow)}`} data-testid="schedule-workflow">
               {line.workflow}
             </a>
+            : {line.words.join("; ") || line.kind}
+            {detail.data && !line.words.some((one) => one.includes(detail.data!.timezone))
+              ? ` (${detail.data.timezone})`
+              : ""}
             .
           </p>
           {line.status === "paused" && detail.data?.paused_since && (
@@ -284,7 +284,7 @@ const ScheduleView = ({ line, onChanged }: { line: ScheduleLine; onChanged: () =
                 <>
                   <div class="ledger" data-testid="ledger-strip">
                     {[...page.items].reverse().map((one) => {
-                      const label = `${one.outcome}${one.count > 1 ? ` ${one.count} occurrences` : ""}, ${when(at(one.scheduled_at), now.value)}${one.reason ? `: ${one.reason.replaceAll("_", " ")}` : ""}`;
+                      const label = `${one.outcome}${one.count > 1 ? ` ${one.count} occurrences` : ""}, ${when(at(one.scheduled_at), now.value, true)}${one.reason ? `: ${one.reason.replaceAll("_", " ")}` : ""}`;
                       return (
                         <button
                           type="button"
@@ -392,15 +392,15 @@ const LedgerFacts = ({ line }: { line: LedgerLine }): JSX.Element => (
   <dl class="facts" style={{ marginTop: "12px" }} data-testid="ledger-line">
     <dt>Due</dt>
     <dd title={exact(at(line.scheduled_at))}>
-      {when(at(line.scheduled_at), now.value)}
-      {line.until && ` to ${when(at(line.until), now.value)}, ${counted(line.count, "occurrence")}`}
+      {when(at(line.scheduled_at), now.value, true)}
+      {line.until && ` to ${when(at(line.until), now.value, true)}, ${counted(line.count, "occurrence")}`}
       {line.is_catchup && ", caught up"}
     </dd>
     <dt>Outcome</dt>
     <dd>
-      {line.outcome}
-      {line.reason && `, ${line.reason.replaceAll("_", " ")}`}
-      {line.message && `: ${line.message}`}
+      {line.message.startsWith(line.outcome)
+        ? line.message
+        : `${line.outcome}${line.reason && `, ${line.reason.replaceAll("_", " ")}`}${line.message && `: ${line.message}`}`}
     </dd>
     {line.run_id && (
       <>

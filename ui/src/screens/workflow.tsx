@@ -50,7 +50,7 @@ export const WorkflowScreen = ({ name }: { name: string }): JSX.Element =>
   );
 
 const NEW =
-  'name: my_workflow\ninputs:\n  name: {type: string, default: World}\nsteps:\n  - id: greet\n    tool: echo\n    args: {text: "Hello {{inputs.name}}"}\n';
+  'name: my_workflow\ninputs:\n  name: {type: string, default: World}\nsteps:\n  - id: greet\n    tool: echo\n    args: {value: "Hello {{inputs.name}}"}\n';
 
 const Known = ({ name }: { name: string }): JSX.Element => {
   const workflow = useLoaded<Workflow>(`workflow ${name}`, (signal) =>

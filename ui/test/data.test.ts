@@ -8,7 +8,7 @@ import { ago, roughly, span, when } from "../src/lib/time.ts";
 import { commands } from "../src/model/copy.ts";
 import { changes, pairs } from "../src/model/diff.ts";
 import { EMPTY } from "../src/model/filter.ts";
-import { needsOf } from "../src/model/needs.ts";
+import { needsOf, usualOf } from "../src/model/needs.ts";
 import { nameOf, parentOf, patternOf, plainOf, segments } from "../src/model/paths.ts";
 
 test("a path has its ids, items and visits", () => {
@@ -163,10 +163,16 @@ test("failures of one workflow are one thing that needs a person, and nothing is
   assert.deepEqual(needsOf({ ...none, failures: [{ ...line("1"), rerun_as: "3" }] }, 0), []);
   const [many] = needsOf({ ...none, failures: [line("1"), line("2")], isPart: true, since: "then" }, 0);
   assert.match(many!.text, /^order: at least 2 failures/);
+  const usual = new Map([["order", usualOf([0, 2, 4, 41].map((failed) => ({ started: failed, failed })))]]);
+  const [told] = needsOf({ ...none, failures: [line("1"), line("2")], isPart: true, usual }, 0);
+  assert.match(told!.text, /^order: 41 failures in 24 h \(usually 3\), the latest at charge: no$/);
   assert.deepEqual(many!.rerun, {
     count: "all",
     filter: { workflow: "order", status: ["failed"], from: "then" },
   });
+  const [stopped] = needsOf({ ...none, interrupted: [{ ...line("1"), status: "interrupted" }] }, 0);
+  assert.match(stopped!.text, /^order: 1 run was interrupted/);
+  assert.equal(stopped!.to, "/ui/runs/1");
 });
 test("the list is copied with its filter, and a rerun with what it repeats", () => {
   const made = commands("http://h", false),

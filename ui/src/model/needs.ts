@@ -1,7 +1,7 @@
 // What needs a person, worst first. Pure.
 import type { Folder, Letter, RunLine, ScheduleLine, ServiceLine, WaitingPage } from "../api/types.ts";
 import { cut, oneLine } from "../lib/text.ts";
-import { ago, at, counted, roughly } from "../lib/time.ts";
+import { ago, at, counted, grouped, roughly } from "../lib/time.ts";
 
 export type Need = {
   key: string;
@@ -13,10 +13,14 @@ export type Need = {
   help?: string;
   weight: number;
 };
+// Failures of a workflow in the last 24 hours, and those of a usual day before; null where it has no day before.
+export type Usual = { today: number; aDay: number | null };
 type Known = {
   failures: RunLine[] | null;
   isPart?: boolean;
   since?: string;
+  interrupted?: RunLine[] | null;
+  usual?: ReadonlyMap<string, Usual>;
   waits: WaitingPage | null;
   letters: Letter[] | null;
   folders: { of: "flows" | "schedules"; items: Folder["items"] }[];
@@ -26,23 +30,47 @@ type Known = {
 };
 const MOST = 10;
 
-// Failures of one workflow are one thing. One that was rerun needs nobody: if its rerun fails too, that is the failure.
-const failed = (lines: RunLine[], isPart: boolean, since: string, now: number): Need[] => {
+const byWorkflow = (lines: RunLine[]): [string, RunLine[]][] => {
   const groups = new Map<string, RunLine[]>();
   for (const line of lines) groups.set(line.workflow, [...(groups.get(line.workflow) ?? []), line]);
-  return [...groups].map(([workflow, all]) => {
+  return [...groups];
+};
+const listOf = (workflow: string, status: string): string =>
+  `/ui/runs?q=${encodeURIComponent(`workflow:${workflow} status:${status} after:1d`)}`;
+
+// The days of a week and this one, oldest first, each with its failures. Days before the first run say nothing.
+export const usualOf = (days: { started: number; failed: number }[]): Usual => {
+  const before = days.slice(0, -1),
+    first = before.findIndex((day) => day.started > 0),
+    counted = first < 0 ? [] : before.slice(first);
+  return {
+    today: days.at(-1)?.failed ?? 0,
+    aDay: counted.length
+      ? Math.round(counted.reduce((sum, day) => sum + day.failed, 0) / counted.length)
+      : null,
+  };
+};
+
+// Failures of one workflow are one thing. One that was rerun needs nobody: if its rerun fails too, that is the failure.
+const failed = ({ failures, isPart, since, usual }: Known, now: number): Need[] =>
+  byWorkflow((failures ?? []).filter((one) => !one.rerun_as)).map(([workflow, all]) => {
     const latest = all[0]!,
       ids = all.map((one) => one.run_id),
       where = latest.error?.path ? ` at ${latest.error.path}` : "",
       what = latest.error ? `: ${cut(oneLine(latest.error.message), 120)}` : "";
+    // The list has the latest failures of all workflows: how many one has in all is told by the counts of its days.
+    const known = usual?.get(workflow),
+      count = isPart && known ? Math.max(known.today, all.length) : all.length,
+      most = isPart && !known ? "at least " : "",
+      aDay =
+        known && known.aDay !== null
+          ? ` (${known.aDay ? `usually ${grouped(known.aDay)}` : "usually none"})`
+          : "";
     const text =
-      all.length === 1
+      count === 1
         ? `${workflow} failed ${ago(at(latest.finished_at ?? latest.created_at), now)}${where}${what}`
-        : `${workflow}: ${isPart ? "at least " : ""}${counted(all.length, "failure")} in 24 h, the latest${where}${what}`;
-    const to =
-      all.length === 1
-        ? `/ui/runs/${latest.run_id}`
-        : `/ui/runs?q=${encodeURIComponent(`workflow:${workflow} status:failed after:1d`)}`;
+        : `${workflow}: ${most}${counted(count, "failure")} in 24 h${aDay}, the latest${where}${what}`;
+    const to = count === 1 ? `/ui/runs/${latest.run_id}` : listOf(workflow, "failed");
     return {
       key: `failed-${workflow}`,
       state: "failed",
@@ -50,12 +78,24 @@ const failed = (lines: RunLine[], isPart: boolean, since: string, now: number): 
       to,
       show: "Show",
       rerun: isPart
-        ? { count: "all", filter: { workflow, status: ["failed"], from: since } }
+        ? { count: "all", filter: { workflow, status: ["failed"], from: since ?? "" } }
         : { count: all.length, filter: { ids } },
       weight: 100 + Math.min(all.length, 99),
     };
   });
-};
+
+const interrupted = ({ interrupted: lines }: Known, now: number): Need[] =>
+  byWorkflow((lines ?? []).filter((one) => !one.rerun_as)).map(([workflow, all]) => {
+    const latest = all[0]!;
+    return {
+      key: `interrupted-${workflow}`,
+      state: "interrupted",
+      text: `${workflow}: ${counted(all.length, "run")} ${all.length === 1 ? "was" : "were"} interrupted when the server stopped, the latest ${ago(at(latest.finished_at ?? latest.created_at), now)}`,
+      to: all.length === 1 ? `/ui/runs/${latest.run_id}` : listOf(workflow, "interrupted"),
+      show: "Show",
+      weight: 95,
+    };
+  });
 
 export const needsOf = (known: Known, now: number): Need[] => {
   const needs: Need[] = [];
@@ -68,14 +108,7 @@ export const needsOf = (known: Known, now: number): Need[] => {
       show: "",
       weight: 1000,
     });
-  needs.push(
-    ...failed(
-      (known.failures ?? []).filter((one) => !one.rerun_as),
-      known.isPart ?? false,
-      known.since ?? "",
-      now,
-    ),
-  );
+  needs.push(...failed(known, now), ...interrupted(known, now));
   for (const one of known.services ?? [])
     if (one.waiting > 0 && one.workers === 0)
       needs.push({

@@ -21,15 +21,18 @@ import { prefix } from "../lib/prefix.ts";
 import { go } from "../lib/router.ts";
 import { counted, grouped, now, span } from "../lib/time.ts";
 import { EMPTY } from "../model/filter.ts";
-import { needsOf } from "../model/needs.ts";
-import type { Need } from "../model/needs.ts";
+import { needsOf, usualOf } from "../model/needs.ts";
+import type { Need, Usual } from "../model/needs.ts";
 import { Button, LinkButton, Mark, Shown, missing } from "../parts/basic.tsx";
 import { WorkerHelp } from "../parts/worker_help.tsx";
 import { BulkDialog } from "./bulk.tsx";
 import { RunRows } from "./run_rows.tsx";
 
+const DAY_MS = 86_400_000;
+
 type Facts = {
   failures: RunLine[] | null;
+  interrupted: RunLine[] | null;
   isPart: boolean;
   since: string;
   waits: WaitingPage | null;
@@ -54,9 +57,13 @@ const facts = async (signal: AbortSignal): Promise<Facts> => {
       return null;
     }
   };
-  const since = new Date(now.value - 86_400_000).toISOString();
-  const [failures, waits, letters, flows, schedules, list, ready, services] = await Promise.all([
+  const since = new Date(now.value - DAY_MS).toISOString();
+  const [failures, interrupted, waits, letters, flows, schedules, list, ready, services] = await Promise.all([
     of("failures", get<Page<RunLine>>("/runs", { status: "failed", from: since, limit: 200 }, signal)),
+    of(
+      "interrupted runs",
+      get<Page<RunLine>>("/runs", { status: "interrupted", from: since, limit: 100 }, signal),
+    ),
     of("waits", get<WaitingPage>("/waits", { limit: 10 }, signal)),
     of("dead letters", get<Page<Letter>>("/dead-letters", { limit: 50 }, signal)),
     of("folder", get<Folder>("/folder", { of: "flows" }, signal)),
@@ -67,6 +74,7 @@ const facts = async (signal: AbortSignal): Promise<Facts> => {
   ]);
   return {
     failures: failures?.items ?? null,
+    interrupted: interrupted?.items ?? null,
     isPart: (failures?.cursor ?? null) !== null,
     since,
     waits,
@@ -87,6 +95,18 @@ const readiness = async (signal: AbortSignal): Promise<{ ready: boolean; reasons
     reasons: unknown[];
   }>;
 
+// The failures of the last day and of the week before it, of each workflow that failed.
+const usualFailures = async (workflows: string[], signal: AbortSignal): Promise<Map<string, Usual>> => {
+  const from = new Date(now.value - 8 * DAY_MS).toISOString();
+  const found = await Promise.all(
+    workflows.map(async (workflow): Promise<[string, Usual]> => {
+      const pulse = await get<Pulse>("/runs/pulse", { workflow, from, buckets: 8 }, signal);
+      return [workflow, usualOf(pulse.items)];
+    }),
+  );
+  return new Map(found);
+};
+
 export const Overview = (): JSX.Element => {
   const found = useLoaded<Facts>("overview", facts, { everyMs: 2000, pollMs: 20_000 }),
     help = useSignal<string | null>(null),
@@ -100,7 +120,13 @@ export const Overview = (): JSX.Element => {
     everyMs: 5000,
     pollMs: 60_000,
   });
-  const needs = found.data ? needsOf(found.data, now.value) : [];
+  const failing = [
+    ...new Set((found.data?.failures ?? []).filter((one) => !one.rerun_as).map((one) => one.workflow)),
+  ].slice(0, 10);
+  const usual = useLoaded(`usual ${failing.join(" ")}`, (signal) => usualFailures(failing, signal), {
+    pollMs: 60_000,
+  });
+  const needs = found.data ? needsOf({ ...found.data, usual: usual.data ?? undefined }, now.value) : [];
   return (
     <>
       <div class="head">

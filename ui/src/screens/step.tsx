@@ -21,7 +21,7 @@ import { saveAs } from "../lib/text.ts";
 import { at, bytes, clockMs, counted, exact, grouped, span } from "../lib/time.ts";
 import { commands } from "../model/copy.ts";
 import type { Course } from "../model/replay.ts";
-import { momentOf, stateAt } from "../model/replay.ts";
+import { momentOf, seqAt, stateAt } from "../model/replay.ts";
 import { OUTCOMES, errorText } from "../model/words.ts";
 import { Button, CopyAs, Empty, Mark, Shown, State, Tabs, sayError } from "../parts/basic.tsx";
 
@@ -76,7 +76,7 @@ const Part = ({
   );
 };
 
-const RunDrawer = ({ run, course, moment }: Props): JSX.Element => {
+const RunDrawer = ({ run, course, moment, logs }: Props): JSX.Element => {
   const tab = useSignal(run.error ? "error" : "input");
   const whole = async (name: "inputs" | "output"): Promise<Json> =>
     (await get<Run>(`/runs/${e(run.run_id)}`, { values: "all" }))[name];
@@ -136,8 +136,8 @@ const RunDrawer = ({ run, course, moment }: Props): JSX.Element => {
             />
           ))}
         {tab.value === "error" && run.error && <ErrorView run={run} />}
-        {tab.value === "log" && <Log run={run} path={null} live={[]} />}
-        {tab.value === "journal" && <Journal run={run} path={null} />}
+        {tab.value === "log" && <Log run={run} path={null} live={logs} />}
+        {tab.value === "journal" && <Journal run={run} path={null} since={0} until={0} />}
       </div>
     </section>
   );
@@ -257,7 +257,16 @@ const StepDrawer = ({
         ) : tab.value === "log" ? (
           <Log run={run} path={path} live={logs} />
         ) : tab.value === "journal" ? (
-          <Journal run={run} path={path} />
+          <Shown of={detail} lines={3}>
+            {(step) => (
+              <Journal
+                run={run}
+                path={path}
+                since={at(step.started_at)}
+                until={step.finished_at ? at(step.finished_at) : 0}
+              />
+            )}
+          </Shown>
         ) : tab.value === "items" ? (
           <Items
             run={run}
@@ -588,21 +597,45 @@ const Log = ({ run, path, live }: { run: Run; path: string | null; live: RunEven
   );
 };
 
-const Journal = ({ run, path }: { run: Run; path: string | null }): JSX.Element => {
+type JournalPage = { items: JournalLine[]; cursor: number | null };
+const JOURNAL_PAGE = 100,
+  PAGES_SEARCHED = 10; // at once, for rows of a step
+
+// The rows of a run, or those that name a step: from the one that decided to start it to the one that ended it.
+const Journal = ({
+  run,
+  path,
+  since,
+  until,
+}: {
+  run: Run;
+  path: string | null;
+  since: number;
+  until: number;
+}): JSX.Element => {
   const lines = useSignal<JournalLine[]>([]),
     cursor = useSignal<number | null>(0),
     open = useSignal<number | null>(null);
+  const read = (after: number, limit: number): Promise<JournalPage> =>
+    get(`/runs/${e(run.run_id)}/journal`, { after, limit });
+  const timeOf = async (seq: number): Promise<number> => {
+    const found = await read(seq - 1, 1);
+    return found.items[0] ? at(found.items[0].at) : Infinity;
+  };
   const first = useLoaded<null>(`journal ${run.run_id}`, async () => {
+    // Rows of the same millisecond may come before the one that is found: the decision to start is in one of them.
+    if (path !== null && since > 0)
+      cursor.value = Math.max(0, (await seqAt(since - 1, run.seq ?? 1, timeOf)) - 1);
     await next();
     return null;
   });
   const next = async (): Promise<void> => {
-    const found = await get<{ items: JournalLine[]; cursor: number | null }>(
-      `/runs/${e(run.run_id)}/journal`,
-      { after: cursor.value ?? 0, limit: 100 },
-    );
-    lines.value = [...lines.value, ...found.items];
-    cursor.value = found.cursor;
+    for (let page = 0; page < PAGES_SEARCHED && cursor.value !== null; page += 1) {
+      const found = await read(cursor.value, JOURNAL_PAGE);
+      lines.value = [...lines.value, ...found.items];
+      cursor.value = found.cursor;
+      if (lines.value.some(names) && at(found.items.at(-1)?.at) >= until) return;
+    }
   };
   const names = (line: JournalLine): boolean =>
     path === null ||
@@ -612,6 +645,13 @@ const Journal = ({ run, path }: { run: Run; path: string | null }): JSX.Element 
   return (
     <div data-testid="journal">
       {first.error && <p class="bad">{first.error.message}</p>}
+      {!first.isLoading && shown.length === 0 && !first.error && (
+        <p class="dim">
+          {cursor.value === null
+            ? "No row of the journal names this step."
+            : `No row up to ${grouped(cursor.value)} names this step.`}
+        </p>
+      )}
       <table class="list">
         <caption class="sr">Rows of the journal</caption>
         <colgroup>

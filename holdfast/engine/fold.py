@@ -11,6 +11,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
+from holdfast.engine.awaited import awaited_so_far
 from holdfast.engine.decisions import (
     COMPLETED,
     ArmTimer,
@@ -145,6 +146,8 @@ def _note_answer(run: Run, order: NoteAnswer, effects: Effects) -> None:
     wait = run.steps[order.path].wait
     assert wait is not None
     wait.got[order.name] = order.value
+    if (waits := awaited_so_far(run)) is not None:
+        waits.got(order.path, wait, order.name)
 
 
 def _keep_signal(run: Run, order: KeepSignal, effects: Effects) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from holdfast.engine.awaited import awaited_so_far
 from holdfast.engine.effects import Effects, KeyWork, WaitWork
 from holdfast.engine.state import Run, Scope, Step, Wait, beneath, timer_key, timer_of
 
@@ -23,6 +24,8 @@ def close_wait(run: Run, path: str, step: Step, outcome: str, effects: Effects) 
     run.waits -= 1
     for timer in ("expiry", "poll", "escalate"):
         run.timers.pop(timer_key(timer, path), None)
+    if (waits := awaited_so_far(run)) is not None:
+        waits.drop(path, step.wait)
     effects.append(WaitWork(path, step.attempt, step.wait, outcome))
     step.wait = None
 
@@ -40,6 +43,8 @@ def rest(run: Run, step: Step, state: str) -> None:
 
 def begin_wait(run: Run, path: str, step: Step, wait: Wait, effects: Effects) -> None:
     step.wait = wait
+    if (waits := awaited_so_far(run)) is not None:
+        waits.put(path, wait)
     run.waits += 1
     effects.append(WaitWork(path, step.attempt, wait))
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.engine import ends, retry, scopes, undo
+from holdfast.engine.awaited import awaited
 from holdfast.engine.decisions import ArmTimer, KeepSignal, NoteAnswer, OpenWait, Poll, TakeSignal
 from holdfast.engine.draft import Draft
 from holdfast.engine.events import ApprovalAnswered, CallbackReceived, SignalReceived, StepPaused
@@ -174,27 +175,22 @@ def enter_condition(draft: Draft, frame: str, path: str, node: Condition) -> Non
 
 def _recheck(draft: Draft) -> None:
     """Check the conditions of waiting steps again after a variable was written."""
-    for path, _ in waiting(draft):
-        node = draft.plan.node(path)
-        if isinstance(node, Condition):
-            try:
-                is_ready, value = node.ready(draft.seen_from(split(path)[0]))
-            except ends.BROKEN as error:
-                draft.subject = path
-                ends.fail_step(draft, path, ends.broken(error, path))
-                continue
-            if is_ready:
-                _end(draft, path, node, value)
+    for path in _conditions(draft):
+        node, frame = draft.plan.node(path), split(path)[0]
+        assert isinstance(node, Condition)
+        try:
+            is_ready, value = node.ready(draft.seen_from(frame))
+        except ends.BROKEN as error:
+            draft.subject = path
+            ends.fail_step(draft, path, ends.broken(error, path))
+            continue
+        if is_ready:
+            _end(draft, path, node, value)
 
 
-def waiting(draft: Draft) -> list[tuple[str, Wait]]:
-    """Return the open waits that are not being stopped, oldest first."""
-    found = [
-        (path, step.wait)
-        for path, step in draft.run.steps.items()
-        if step.wait is not None and not draft.is_stopped(split(path)[0])
-    ]
-    return sorted(found, key=lambda item: item[1].since)
+def _conditions(draft: Draft) -> list[str]:
+    """Return the steps that wait for a condition and are not being stopped, oldest first."""
+    return [path for path in awaited(draft.run).conditions if not draft.is_stopped(split(path)[0])]
 
 
 # ---------------------------------------------------------------------------------------------------- signals
@@ -222,43 +218,37 @@ def enter_signal(draft: Draft, frame: str, path: str, node: Signal) -> None:
 
 def signal_received(draft: Draft, event: SignalReceived) -> None:
     """Handle a signal: write a variable, or give it to the step that has waited longest, or keep it."""
-    found = waiting(draft)
-    frames = _written_by_signals(draft, found)
+    frames = _written_by_signals(draft)
     for frame in sorted(frames):
         draft.set_var(frame, event.name, bytes(event.value))
     if frames:
         _recheck(draft)
-        found = waiting(draft)
-    if (taker := _taker(draft, found, event)) is not None:
+    if (taker := _taker(draft, event)) is not None:
         _give(draft, *taker, event)
     elif not frames:
         draft.decisions.append(KeepSignal(event.name, event.value, event.correlation))
 
 
-def _written_by_signals(draft: Draft, found: list[tuple[str, Wait]]) -> set[str]:
+def _written_by_signals(draft: Draft) -> set[str]:
     """Return the frames whose variables a signal writes."""
-    frames = {split(path)[0] for path, _ in found if isinstance(draft.plan.node(path), Condition)}
+    frames = {split(path)[0] for path in _conditions(draft)}
     return frames | {""} if draft.plan.has_vars else frames
 
 
 def would_keep(plan: Plan, run: Run, event: SignalReceived) -> bool:
     """Return whether the run would have to keep this signal because no step waits for it."""
     draft = Draft(plan, run, run.at)
-    found = waiting(draft)
-    return not _written_by_signals(draft, found) and _taker(draft, found, event) is None
+    return not _written_by_signals(draft) and _taker(draft, event) is None
 
 
-def _taker(
-    draft: Draft, found: list[tuple[str, Wait]], event: SignalReceived
-) -> tuple[str, Wait, Signal] | None:
+def _taker(draft: Draft, event: SignalReceived) -> tuple[str, Wait, Signal] | None:
     """Return the step that has waited longest for a signal, or None."""
-    for path, wait in found:
-        node = draft.plan.node(path)
-        if not isinstance(node, Signal) or event.name in wait.got:
+    for path in awaited(draft.run).by(event.name, event.correlation):
+        if draft.is_stopped(split(path)[0]):
             continue
-        detail = decode(wait.detail)
-        if _fits(event.name, event.correlation, detail["names"], detail["correlation"]):
-            return path, wait, node
+        wait, node = draft.run.steps[path].wait, draft.plan.node(path)
+        assert wait is not None and isinstance(node, Signal)
+        return path, wait, node
     return None
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from holdfast.engine import plain
+from holdfast.engine.awaited import Awaited, awaited_so_far
 from holdfast.engine.codec import blob_of, decode_row, encode_row, with_output
 from holdfast.engine.decide import decide
 from holdfast.engine.decisions import (
@@ -81,6 +82,11 @@ def plain_row(plan: Plan, run: Run, event: Event, at: Millis, epoch: int) -> tup
     return None if body is None else (body, run)
 
 
+def what_awaits(waits: Awaited) -> tuple[list[str], dict[tuple[str, str | None], list[str]]]:
+    """The conditions, and the waits for each signal, oldest first."""
+    return [*waits.conditions], {key: [*paths] for key, paths in waits._signals.items()}
+
+
 class Case:
     """One run and its journal. `checks` off is for long histories, where checking every row takes its square."""
 
@@ -125,6 +131,10 @@ class Case:
         self.rows.append((self.run.seq, self.run.epoch, self.now, str(kind), body))
         if self.checks:
             assert state_of(self.replayed()) == state_of(self.run), "the rows do not fold to the live state"
+            if (kept := awaited_so_far(self.run)) is not None:
+                assert what_awaits(kept) == what_awaits(Awaited(self.run)), (
+                    "an open wait is not found, or a closed one is"
+                )
         return decisions
 
     def _decided_and_folded(self, event: Event) -> tuple[list[Decision], list[Effect], Any]:

@@ -318,6 +318,31 @@ steps:
     finish(case.signal("go", "two"))
 
 
+def test_of_many_that_wait_each_gets_what_is_meant_for_it_the_oldest_first() -> None:
+    case = begun("""
+name: many
+steps:
+  - id: p
+    kind: parallel
+    branches:
+      - [{id: any, kind: wait_event, any: [go, gone]}]
+      - [{id: paid, kind: wait_event, signal_key: go, correlation: "7"}]
+      - [{id: both, kind: wait_event, all: [go, stay]}]
+      - [{id: t, tool: t}, {id: late, kind: wait_event, signal_key: go}]
+""")
+    case.signal("other", 0)
+    case.signal("go", 1, "8")
+    assert set(case.run.steps) == {"p[1].paid", "p[2].both", "p[3].t"}
+    case.signal("go", 2)  # to the one that needs another one too
+    case.wait(5)
+    case.succeed("p[3].t")
+    case.signal("go", 3, "7")
+    assert set(case.run.steps) == {"p[2].both", "p[3].late"}
+    case.signal("go", 4, "7")
+    assert set(case.run.steps) == {"p[2].both"}
+    finish(case.signal("stay", 5))
+
+
 def test_a_signal_that_does_not_come_in_time_is_a_time_out() -> None:
     case = at_the_wait("signal_key: go, timeout_secs: 5")
     end = finish(case.fire("expiry", "w"))
@@ -493,6 +518,29 @@ def calls_made_by(work: Callable[[], object]) -> int:
     finally:
         sys.setprofile(None)
     return made
+
+
+@pytest.mark.parametrize(("name", "left"), [("k5", 1), ("nobody's", 2)])
+def test_a_signal_costs_the_same_however_many_steps_wait_for_others(name: str, left: int) -> None:
+    def cost(steps: int) -> int:
+        loop = f"""
+name: n
+inputs: {{n: {{type: array}}}}
+steps:
+  - id: l
+    kind: foreach
+    items: $.inputs.n
+    concurrency: {steps}
+    steps: [{{id: w, kind: wait_event, signal_key: "k{{{{ item }}}}"}}]
+"""
+        case = begun(loop, {"n": list(range(steps))}, checks=False)
+        case.signal("k0")
+        made = calls_made_by(lambda: case.signal(name))
+        assert len(case.run.steps) == steps - 3 + left
+        return made
+
+    # Frames and paths are remembered from one call to the next: a few calls more or less.
+    assert cost(150) <= cost(10) + 20
 
 
 def test_a_signal_costs_the_same_however_many_are_kept() -> None:

@@ -46,7 +46,7 @@ Values = Callable[[Any], tuple[Any, ...]]
 class Field(NamedTuple):
     """Rows of one kind. They are written in the order of the fields, after the runs and their journals."""
 
-    # Its name in the .sql files; "" if the store has code of its own for these rows.
+    # Its name in the .sql files; "" if every store has code of its own for these rows.
     statement: str = ""
     # The run that a row belongs to. Rows of no run go along with any part of a batch.
     run: RunOf | None = None

@@ -16,6 +16,7 @@ import pytest
 from holdfast.errors import SchemaTooNew
 from holdfast.store.batch import Batch
 from holdfast.store.records import EarlyResult, ReplyRow
+from holdfast.store.schedule_records import ScheduleEnd
 from holdfast.store.sqlite.store import WAL_BYTES, SqliteStore
 from holdfast.store.statements import migrations, schema, statements
 from holdfast.values import Millis, RunNo
@@ -314,6 +315,20 @@ def test_a_commit_keeps_no_copy_of_a_large_value(store_factory: OpenFile, field:
     LARGE_FIELDS[field](batch)
     assert store.write_now(batch) is None
     assert apsw.memory_used() - before < len(VALUE) / 4
+
+
+def test_a_commit_that_ends_many_scheduled_runs_drops_no_prepared_statement(store_factory: OpenFile) -> None:
+    store = store_factory()
+
+    def commit_ends() -> int:
+        batch = Batch()
+        batch.schedule_ends = [ScheduleEnd(RunNo(no), "t", f"s{no}", "", None) for no in range(200)]
+        batch.rows = [row(1_000 + store.next_no(), 1)]
+        assert store.write_now(batch) is None
+        return int(store._write.cache_stats()["misses"])
+
+    commit_ends()  # prepares them
+    assert commit_ends() == commit_ends()
 
 
 def pages_read(db: apsw.Connection) -> int:

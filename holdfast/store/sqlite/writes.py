@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import chain
+from itertools import chain, groupby
 from typing import Any, Final
 
 import apsw
@@ -29,6 +29,7 @@ MANY_ROWS: Final = (
     "change_run",
     "move_cursor",
     "add_entry",
+    "clear_failures",
 )  # statements made to take many
 NO_OWNER: Final = (None, None)
 PROBE_BYTES_MIN: Final = 16
@@ -58,6 +59,7 @@ class Writes:
             "forgotten": self._forget_all,
             "forgotten_schedules": self._forget_schedules,
             "firings": self._put_firings,
+            "schedule_ends": self._note_ends,
             "added_up_pulse": self._add_up_pulse,
             "posted_mail": self._post_mail,
         }
@@ -123,11 +125,11 @@ class Writes:
         """What few commits have, field by field."""
         for field in batch.fields():
             rows = getattr(batch, field.name)
-            if field.statement:
+            if (put := self._put_own.get(field.name)) is not None:
+                put(batch)
+            else:
                 values = list(map(field.values, rows)) if field.values else rows
                 execute_all(self._writer, self._sql[field.statement], values)
-            else:
-                self._put_own[field.name](batch)
         if batch.isolated is not None:
             self._write.execute(self._sql["set_lane"], (batch.isolated or None, self._node))
         if batch.fatal_runs is not None:
@@ -200,6 +202,15 @@ class Writes:
 
     def _put_firings(self, batch: Batch) -> None:
         Firings(self._writer, self._sql, self._put_many).put(batch.firings)
+
+    def _note_ends(self, batch: Batch) -> None:
+        """In their order. Runs that have not failed share a statement: `executemany` uses up a place in the cache of prepared
+        statements for each row, so that a hundred rows would drop nearly all others."""
+        for has_failed, ends in groupby(batch.schedule_ends, lambda end: end.error is not None):
+            if has_failed:
+                self._writer.executemany(self._sql["note_end"], [end[1:] for end in ends])
+            else:
+                self._put_many("clear_failures", [end[1:4] for end in ends])
 
     def _taken(self, batch: Batch) -> list[RunNo]:
         runs: dict[int, None] = {}

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import pytest
+
 from holdfast.store.base import Fenced, Store
 from holdfast.store.batch import Batch
 from holdfast.store.records import NewRun, RunChange
@@ -305,6 +307,27 @@ class ScheduleConformance:
         await commit(store, batch)
         found = (await state(store)).cursor
         assert (found.error_count, found.failures) == (3, 0)
+
+    @pytest.mark.parametrize(
+        ("errors", "failures"),
+        [(["a", "b"], 3), (["a", None], 0), ([None, "b"], 1), ([None, None], 0), (["a", None, "b", "b"], 2)],
+    )
+    async def test_ends_of_runs_in_one_commit_count_in_their_order(
+        self, store: Store, errors: list[str | None], failures: int
+    ) -> None:
+        await commit(store, registered())
+        await commit(store, begins(*range(1, len(errors) + 1), 9, name="s"))
+        await commit(store, ends(9, "earlier"))
+        batch = Batch()
+        for no, error in enumerate(errors, 1):
+            one = ends(no, error)
+            batch.rows += one.rows
+            batch.changes |= one.changes
+            batch.schedule_ends += one.schedule_ends
+        await commit(store, batch)
+        found = (await state(store)).cursor
+        failed = [error for error in ["earlier", *errors] if error is not None]
+        assert (found.error_count, found.failures, found.last_error) == (len(failed), failures, failed[-1])
 
     # ------------------------------------------------------------------------------------------------ ledger
 

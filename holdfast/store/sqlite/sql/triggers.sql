@@ -55,14 +55,14 @@ UPDATE ledger SET outcome = 'failed' WHERE tenant = ? AND schedule = ? AND slot 
 SELECT outcome FROM ledger WHERE tenant = ? AND schedule = ? AND slot = ? AND occurrence = ?;
 
 -- name: note_end
--- A run of a schedule has ended; ?4 is its error, if it failed.
-UPDATE cursor
-   SET error_count = error_count + (?4 IS NOT NULL), failures = iif(?4 IS NULL, 0, failures + 1),
-       last_error = coalesce(?4, last_error)
- WHERE tenant = ?1 AND schedule = ?2 AND slot = ?3 AND (?4 IS NOT NULL OR failures > 0);
+-- A run of a schedule has failed. Of one that has not, clear_failures.
+UPDATE cursor SET error_count = error_count + 1, failures = failures + 1, last_error = ?4
+ WHERE tenant = ?1 AND schedule = ?2 AND slot = ?3;
 
 -- name: clear_failures
-UPDATE cursor SET failures = 0 WHERE tenant = ? AND schedule = ? AND slot = ?;
+-- Many to a statement.
+UPDATE cursor SET failures = 0 FROM (VALUES (?, ?, ?)) AS b
+ WHERE cursor.tenant = b.column1 AND cursor.schedule = b.column2 AND cursor.slot = b.column3 AND cursor.failures > 0;
 
 -- name: set_awake
 INSERT OR REPLACE INTO meta (key, value) VALUES ('awake_at', ?);

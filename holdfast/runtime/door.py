@@ -489,8 +489,11 @@ class Door:
         self._may_be_idle()
 
     def _deliver_held(self, outcomes: list[tuple[RunNo, StepSucceeded]]) -> None:
-        for outcome in outcomes:
-            self.deliver(*outcome)
+        for no, event in outcomes:
+            if (resident := self.residents.get(no)) is None:
+                self.deliver(no, event)
+            else:
+                self.succeed(resident, event.path, event.attempt, bytes(event.output), event.ran_ms)
         self._may_be_idle()
 
     def _may_be_idle(self) -> None:

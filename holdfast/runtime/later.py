@@ -78,4 +78,8 @@ class HeldOutcomes:
         outcomes = self._outcomes
         if len(outcomes) > HELD_AT_ONCE:
             asyncio.get_running_loop().call_soon(self._deliver_some)
-        self._deliver([outcomes.popleft() for _ in range(min(HELD_AT_ONCE, len(outcomes)))])
+        held, self.holds = self.holds, False  # these have been held long enough
+        try:
+            self._deliver([outcomes.popleft() for _ in range(min(HELD_AT_ONCE, len(outcomes)))])
+        finally:
+            self.holds = held

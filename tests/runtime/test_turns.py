@@ -9,18 +9,19 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, TypeVar
 
+import msgspec
 import pytest
 
 from holdfast import tool
-from holdfast.engine.events import AttemptReleased, Continued
+from holdfast.engine.events import AttemptReleased, Continued, StepSucceeded
 from holdfast.errors import RunSetAside
 from holdfast.execution.dispatcher import ATTEMPTS_MAX, RELEASED_AT_ONCE
 from holdfast.runtime.clock import SystemClock
-from holdfast.runtime.later import TURNS_BETWEEN
+from holdfast.runtime.later import HELD_AT_ONCE, TURNS_BETWEEN, HeldOutcomes
 from holdfast.runtime.load import load_run
 from holdfast.runtime.starts import _checked
 from holdfast.spec.inputs import Inputs
-from holdfast.values import DEFAULT_TENANT, sha256
+from holdfast.values import DEFAULT_TENANT, RunNo, sha256
 from tests.runtime.bench import opened
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -101,6 +102,20 @@ async def test_other_tasks_have_their_turns_between_the_split_decisions_of_sever
             turns += 1
         await asyncio.gather(*runs)
     assert min(later - earlier for earlier, later in pairwise(continued[:3])) >= TURNS_BETWEEN
+
+
+@by_hand
+async def test_outcomes_that_were_let_go_are_not_held_again() -> None:
+    applied: list[tuple[int, bool]] = []
+    held = HeldOutcomes(lambda outcomes: applied.append((len(outcomes), held.holds)))
+    held.hold()
+    for no in range(HELD_AT_ONCE + 1):
+        held.put(RunNo(no), StepSucceeded("s", 1, msgspec.Raw(b"1")))
+    held.let_go()
+    held.hold()  # for the next schedules that are due
+    await asyncio.sleep(0)
+    assert applied == [(HELD_AT_ONCE, False), (1, False)]
+    assert held.holds
 
 
 @by_hand

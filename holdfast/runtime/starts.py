@@ -230,9 +230,7 @@ class Starts:
         """Put a run into the next commit."""
         spec, inputs = order.definition, order.inputs
         ready = self._plans.at_hand(spec) or await self.ready(order.tenant, spec)
-        declared = ready.inputs
-        filled = declared.filled(inputs) if declared.is_plain else await _checked(declared, inputs)
-        return self._put(order, ready, filled, request)
+        return self._put(order, ready, await _checked(ready.inputs, inputs), request)
 
     def _at_once(self, order: StartRun) -> Entered | None:
         """The same where nothing has to be waited for."""
@@ -436,7 +434,9 @@ def _check_labels(labels: Mapping[Any, Any], count: int) -> None:
 
 
 async def _checked(declared: Inputs, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The inputs with defaults, checked against a schema: large ones in a thread, because that takes long."""
+    """The inputs with defaults, checked against a schema: large ones in a thread, unless their types alone settle it."""
+    if declared.is_plain:
+        return declared.filled(inputs)
     try:
         is_large = len(encode(inputs)) > CHECKED_AT_ONCE_BYTES
     except NotJson:

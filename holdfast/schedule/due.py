@@ -188,6 +188,8 @@ class Decision:
 
     def _missed_until(self, tick: Tick) -> int | None:
         """The end of the outage in which an occurrence was missed, as the last instant that was; None if it was not missed."""
+        if not self.outages:  # nearly always
+            return None
         early, grace = self.schedule.jitter_ms, self.schedule.lateness_ms_max
         for outage in self.outages:
             until = outage.woke_at - grace - 1

@@ -12,7 +12,8 @@ mistake of the author. Text that was filled in is never parsed.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -22,6 +23,23 @@ from holdfast.spec.placeholders import placeholders
 from holdfast.values import encode
 
 _MISSING: Final = object()
+TEXTS_MAX: Final = (
+    4_096  # that are kept with their placeholders found: those of schedules that fire again and again
+)
+
+
+class Path(NamedTuple):
+    """A placeholder. `segments` are the names that follow `trigger`; none if it cannot lead anywhere."""
+
+    text: str
+    segments: tuple[str, ...]
+
+
+class Parsed(NamedTuple):
+    """A text, with its placeholders found. `whole` is the one that makes up all of it."""
+
+    whole: Path | None
+    pieces: tuple[str | Path, ...]
 
 
 class Rendered(msgspec.Struct, frozen=True):
@@ -60,33 +78,29 @@ class _Rendering:
                 return value
 
     def _filled(self, text: str) -> Any:
-        whole = text.strip()
-        if not (whole.startswith("{{") and whole.find("}}", 2) == len(whole) - 2):
-            return "".join(self._pieces(text))
-        path = whole[2:-2].strip()
-        value = self._value(path)
+        whole, pieces = _parsed(text)
+        if whole is None:
+            return "".join(self._written(pieces))
+        value = self._value(whole)
         if value is _MISSING:
             return text
-        self._text(path, value)
+        self._text(whole.text, value)
         return value
 
-    def _pieces(self, text: str) -> Iterator[str]:
-        """The text with each placeholder written out."""
-        at = 0
-        for start, end, path in placeholders(text):
-            value = self._value(path)
-            yield text[at:start]
-            yield "{{" + path + "}}" if value is _MISSING else self._text(path, value)
-            at = end
-        yield text[at:]
+    def _written(self, pieces: tuple[str | Path, ...]) -> Iterator[str]:
+        for piece in pieces:
+            if isinstance(piece, str):
+                yield piece
+                continue
+            value = self._value(piece)
+            yield "{{" + piece.text + "}}" if value is _MISSING else self._text(piece.text, value)
 
-    def _value(self, path: str) -> Any:
-        root, *segments = path.split(".")
-        value: Any = self._trigger if root == "trigger" and segments else _MISSING
-        for segment in segments:
+    def _value(self, path: Path) -> Any:
+        value: Any = self._trigger if path.segments else _MISSING
+        for segment in path.segments:
             value = _member(value, segment)
         if value is _MISSING:
-            self.unresolved[path] = None
+            self.unresolved[path.text] = None
         return value
 
     def _text(self, path: str, value: Any) -> str:
@@ -107,9 +121,29 @@ def too_large() -> LimitExceeded:
     return LimitExceeded("value_bytes_max", message)
 
 
+@lru_cache(TEXTS_MAX)
+def _parsed(text: str) -> Parsed:
+    found = text.strip()
+    if found.startswith("{{") and found.find("}}", 2) == len(found) - 2:
+        return Parsed(_path(found[2:-2].strip()), ())
+    pieces: list[str | Path] = []
+    at = 0
+    for start, end, path in placeholders(text):
+        pieces += (text[at:start], _path(path))
+        at = end
+    return Parsed(None, (*pieces, text[at:]))
+
+
+def _path(text: str) -> Path:
+    root, *segments = text.split(".")
+    return Path(text, tuple(segments) if root == "trigger" else ())
+
+
 def _member(value: Any, segment: str) -> Any:
     """A numeric segment is an index of a list, or a key of an object."""
-    if isinstance(value, Mapping):
+    if type(value) is dict or isinstance(
+        value, Mapping
+    ):  # the first settles nearly every case, at a tenth of the cost
         return value.get(segment, _MISSING)
     if isinstance(value, list) and segment.isascii() and segment.isdigit() and len(segment) < 10:
         return value[int(segment)] if int(segment) < len(value) else _MISSING

@@ -62,14 +62,11 @@ class Away(NamedTuple):
 class Decided(NamedTuple):
     """A decision about a schedule: the state that was read, and the result of `due`."""
 
+    key: Key
     state: ScheduleState
     known: Known
     due: Due
     now: Millis
-
-    @property
-    def key(self) -> Key:
-        return key_of(self.state.cursor)
 
     @property
     def is_changed(self) -> bool:
@@ -352,13 +349,13 @@ class Deciding(Service):
         key = key_of(state.cursor)
         try:
             schedule = known(state.schedule.body)
-            return None if schedule.clock is None else self._decided(state, schedule, now)
+            return None if schedule.clock is None else self._decided(key, state, schedule, now)
         except Exception as error:  # one broken schedule must not stop the other schedules
             log.exception("schedule %s cannot be decided and is set aside until it is changed", key[1])
             self.broken[key] = repr(error)
             return None
 
-    def _decided(self, state: ScheduleState, schedule: Known, now: Millis) -> Decided:
+    def _decided(self, key: Key, state: ScheduleState, schedule: Known, now: Millis) -> Decided:
         assert schedule.clock is not None
         cursor = cursor_of(state)
         if fails_too_often(schedule, state.cursor, cursor):
@@ -374,7 +371,7 @@ class Deciding(Service):
             answer = due(schedule.clock, cursor, running, now, 1, outages=outages)
         is_stuck = answer.cursor == cursor and answer.next_at is not None and answer.next_at <= now
         assert answer.held_until or not is_stuck, f"schedule {schedule.spec.id} is due and nothing is decided"
-        return Decided(state, schedule, answer, now)
+        return Decided(key, state, schedule, answer, now)
 
     # ------------------------------------------------------------------------------------------------ carrying out
 

@@ -227,9 +227,11 @@ class Definitions:
             if not answer.fires and not answer.is_cut:
                 _check_earlier(new, answer.cursor)
                 next_at = asked_at(state, now)
-                decided = Decided(state, old, msgspec.structs.replace(answer, next_at=next_at), now)
+                decided = Decided(
+                    key_of(state.cursor), state, old, msgspec.structs.replace(answer, next_at=next_at), now
+                )
                 return decided.firing()
-            await self._fires.carry_out([Decided(state, old, answer, now)])
+            await self._fires.carry_out([Decided(key_of(state.cursor), state, old, answer, now)])
             state = (await self._states(state.schedule.tenant, [state.schedule.id]))[state.schedule.id]
         return await self._of_other_kind(state, old, new, now)
 

@@ -294,7 +294,8 @@ class Fires(Deciding):
         if self._away is not None and schedule is not None and not fire.is_catchup:
             late = self.late_because(fire.at + jitter_ms(schedule, fire.at), new.created_at)
         detail = detail_of(warnings=warnings, shifted_from=occasion.by.shifted_from, late=late)
-        self._door.batch.awake_at = self.heartbeat(new.created_at)
+        if self._door.batch.awake_at != new.created_at:  # else the run before it has said so
+            self._door.batch.awake_at = self.heartbeat(new.created_at)
         reason = _reason(fire)
         if (ends := self._ends.get(one.key)) is not None:
             ends[0].release()

@@ -159,7 +159,8 @@ class JournalsConformance:
         batch.traces.append((RunNo(1), "00-aa-bb-01"))
         await commit(store, batch)
         await commit(store, started(2))
-        assert [stored.trace for stored in await store.load_many([RunNo(1), RunNo(2)])] == ["00-aa-bb-01", ""]
+        loaded_both = await store.load_many([RunNo(1), RunNo(2)])
+        assert {stored.row.no: stored.trace for stored in loaded_both} == {1: "00-aa-bb-01", 2: ""}
         assert batch.only({RunNo(2)}).traces == []
         batch = Batch()
         batch.forgotten.append(RunNo(1))

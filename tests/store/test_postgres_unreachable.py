@@ -9,14 +9,16 @@ import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from typing import Any
 
+import asyncpg  # type: ignore[import-untyped]  # it has no stubs
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from holdfast.errors import StoreUnavailable
-from holdfast.store.postgres.place import Address, connect
+from holdfast.store.postgres.place import CONNECT_SECONDS, Address, connect
 
 SECRET = "hunter2-and-more"
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
@@ -134,3 +136,41 @@ async def test_a_rule_of_the_server_that_keeps_this_machine_out() -> None:
 async def test_a_server_that_starts_up_or_shuts_down() -> None:
     said = await refusal(failing("57P03", "the database system is starting up"))
     assert "starting up; is the server running" in said
+
+
+@pytest.mark.parametrize(
+    ("url", "dead", "alive"),
+    [
+        (
+            "postgresql://ada@dead:1,alive:2/holdfast",
+            "postgresql://ada@dead:1/holdfast",
+            "postgresql://ada@alive:2/holdfast",
+        ),
+        (
+            "postgresql://ada@/holdfast?host=dead,alive&port=1,2",
+            "postgresql://ada@/holdfast?host=dead&port=1",
+            "postgresql://ada@/holdfast?host=alive&port=2",
+        ),
+        (
+            "postgresql://ada@/holdfast?host=dead,alive&port=1",
+            "postgresql://ada@/holdfast?host=dead&port=1",
+            "postgresql://ada@/holdfast?host=alive&port=1",
+        ),
+    ],
+)
+async def test_a_server_that_says_nothing_leaves_time_for_the_next_one(
+    monkeypatch: pytest.MonkeyPatch, url: str, dead: str, alive: str
+) -> None:
+    asked: list[str] = []
+
+    async def connected(dsn: str, *, timeout: float, **session: Any) -> str:
+        assert timeout == CONNECT_SECONDS / 2
+        asked.append(dsn)
+        if dsn == dead:
+            raise TimeoutError
+        return dsn
+
+    monkeypatch.setattr(asyncpg, "connect", connected)
+    address = Address(url)
+    assert await connect(address) == await connect(address) == alive
+    assert asked == [dead, alive, alive]  # the second time the one that answered is asked first

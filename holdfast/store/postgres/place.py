@@ -9,7 +9,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
-from urllib.parse import parse_qsl, urlencode, urlunsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit, urlunsplit
 
 import asyncpg  # type: ignore[import-untyped]  # it has no stubs
 import msgspec
@@ -77,6 +77,7 @@ class Address:
         self.options = {name: value for name, value in query if name in OURS}
         kept = urlencode([(name, value) for name, value in query if name not in OURS])
         self.dsn = urlunsplit(parts._replace(scheme="postgresql", query=kept))
+        self._dsns = each_host(self.dsn)
         hosts = parts.netloc.rpartition("@")[2] or dict(query).get("host", "the local socket")
         self.shown = f"postgresql://{hosts}{parts.path}"
         self.files = [value for name, value in query if name in FILES]
@@ -96,18 +97,44 @@ class Address:
         """How the driver makes a session. Behind a pool of connections each transaction may be another one's: it has the settings of
         its role, and keeps no prepared statement."""
         if "listen_dsn" in self.options:
-            return {"timeout": CONNECT_SECONDS, "statement_cache_size": 0}
-        return {
-            "timeout": CONNECT_SECONDS,
-            "server_settings": SETTINGS,
-            "max_cached_statement_lifetime": 0,
-        }
+            return {"statement_cache_size": 0}
+        return {"server_settings": SETTINGS, "max_cached_statement_lifetime": 0}
+
+    async def reach(self, *_: Any, **session: Any) -> Any:
+        """A connection to the first of its servers that answers and can be written. Each has a part of the time, because a machine
+        that has died says nothing. The one that was found is asked first from then on."""
+        dsns = list(self._dsns)
+        for dsn in dsns:
+            try:
+                connection = await asyncpg.connect(dsn, timeout=CONNECT_SECONDS / len(dsns), **session)
+            except (OSError, asyncpg.CannotConnectNowError, asyncpg.TargetServerAttributeNotMatched):
+                if dsn == dsns[-1]:
+                    raise
+            else:
+                self._dsns.sort(key=lambda each: each != dsn)
+                return connection
+
+
+def each_host(dsn: str) -> list[str]:
+    """The same address for each of its servers."""
+    parts = urlsplit(dsn)
+    user, at, hosts = parts.netloc.rpartition("@")
+    if hosts:
+        return [urlunsplit(parts._replace(netloc=f"{user}{at}{host}")) for host in hosts.split(",")]
+    query = dict(parse_qsl(parts.query, keep_blank_values=True))
+    given = {name: query[name].split(",") for name in ("host", "port") if name in query}
+    count = len(given.get("host", ()))
+    columns = [each * count if len(each) == 1 else each for each in given.values()]
+    if count < 2 or any(len(each) != count for each in columns):
+        return [dsn]
+    each_query = [{**query, **dict(zip(given, row, strict=True))} for row in zip(*columns, strict=True)]
+    return [urlunsplit(parts._replace(query=urlencode(one))) for one in each_query]
 
 
 async def connect(address: Address) -> Any:
     """A connection. Raises StoreUnavailable with the host, the reason and what to do."""
     try:
-        return await asyncpg.connect(address.dsn, **address.session())
+        return await address.reach(**address.session())
     except (OSError, TimeoutError, asyncpg.PostgresError, asyncpg.InterfaceError, ValueError) as error:
         raise unreachable(address, error) from error
 

@@ -191,7 +191,11 @@ class PostgresStore(PostgresReads):
         session = self._address.session()
         try:
             self._pool = await asyncpg.create_pool(
-                self._address.dsn, min_size=least, max_size=READERS_MAX, reset=_keep_as_it_is, **session
+                connect=self._address.reach,
+                min_size=least,
+                max_size=READERS_MAX,
+                reset=_keep_as_it_is,
+                **session,
             )
         except (*AWAY, asyncpg.PostgresError) as error:
             raise unreachable(self._address, error) from error
@@ -296,6 +300,7 @@ class PostgresStore(PostgresReads):
         with answering_within(self._db, COMMIT_SECONDS):
             if is_new:
                 await examine(self._db, self._address)  # a server that was put in the place of the other
+                await self._pool.expire_connections()  # readers follow
             await self._write(batch, sending)
 
     async def _write(self, batch: Batch, sending: Sending) -> None:

@@ -39,7 +39,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Timeline(msgspec.Struct, frozen=True):
-    """`more` counts the rows that were left out."""
+    """`more` counts the rows that were left out; `start` and `end` are those of all."""
 
     start: Millis
     end: Millis
@@ -49,17 +49,22 @@ class Timeline(msgspec.Struct, frozen=True):
 
 def timeline_of(board: Board, under: str | None, buckets: int, now: Millis) -> Timeline:
     """Return the rows of a run, or of what is inside one of its steps or items. `now` is the end of what is open."""
-    frames = _frames(board, under)
-    rows: list[Row] = []
-    more = 0
-    for entry, depth in _reading_order(board, frames, 0):
-        if len(rows) < ROWS_MAX:
-            rows.append(Row(entry, depth, _strip(entry, buckets, now) if _is_folded(entry) else None))
-        else:
-            more += 1
-    ends = [one.entry.step.finished or now for one in rows]
-    start = min((one.entry.step.started for one in rows), default=now)
-    return Timeline(start, max(ends, default=now), rows, more)
+    reached = list(_reading_order(board, _frames(board, under), 0))
+    rows = [
+        Row(entry, depth, _strip(entry, buckets, now) if _is_folded(entry) else None)
+        for entry, depth in _most_telling(reached)
+    ]
+    start = min((entry.step.started for entry, _ in reached), default=now)
+    end = max((entry.step.finished or now for entry, _ in reached), default=now)
+    return Timeline(start, end, rows, len(reached) - len(rows))
+
+
+def _most_telling(reached: list[tuple[Entry, int]]) -> list[tuple[Entry, int]]:
+    """As many steps as are shown, in their order: those that failed or are open go before those that completed."""
+    if len(reached) <= ROWS_MAX:
+        return reached
+    by_need = sorted(range(len(reached)), key=lambda n: reached[n][0].step.status == "completed")
+    return [reached[n] for n in sorted(by_need[:ROWS_MAX])]
 
 
 def _frames(board: Board, under: str | None) -> Sequence[str]:

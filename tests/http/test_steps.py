@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 import pytest
 
+from holdfast.views import timeline
 from tests.http.conftest import Asker
 
 pytestmark = pytest.mark.anyio
@@ -161,6 +162,18 @@ async def test_a_timeline_has_a_row_for_each_step_in_reading_order(ask: Asker) -
     assert (found["status"], found["more"], found["rows"][-1]["to"]) == ("waiting", 0, None)
     inside = (await ask("GET", f"/api/v1/runs/{run_id}/timeline?under=" + quote("loop[1]"))).body
     assert [row["path"] for row in inside["rows"]] == ["loop[1].s"]
+
+
+async def test_a_timeline_of_too_many_steps_leaves_out_completed_ones(
+    ask: Asker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run_id = await waiting(ask, [1, "x", 3])
+    whole = (await ask("GET", f"/api/v1/runs/{run_id}/timeline")).body
+    monkeypatch.setattr(timeline, "ROWS_MAX", 3)
+    found = (await ask("GET", f"/api/v1/runs/{run_id}/timeline?buckets=9")).body
+    assert [row["path"] for row in found["rows"]] == ["before", "loop[1].s", "ask"]
+    assert found["more"] == len(whole["rows"]) - 3
+    assert found["from"] == whole["from"]
 
 
 async def test_waiting_for_a_worker_is_an_interval_of_the_timeline(ask: Asker) -> None:

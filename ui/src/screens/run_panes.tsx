@@ -318,6 +318,9 @@ export const RunPanes = ({
         <section class="pane pane-graph" aria-label="Graph">
           <header>
             <h2>Graph</h2>
+            {data && data.more > 0 && (
+              <span class="dim small">without the states of {grouped(data.more)} steps</span>
+            )}
             <Button
               kind="quiet"
               testid="graph-out"
@@ -346,7 +349,9 @@ export const RunPanes = ({
           <header>
             <h2>Timeline</h2>
             {data && data.more > 0 && (
-              <span class="dim small">{grouped(data.more)} more rows are left out</span>
+              <span class="dim small" title="Steps that failed or are open come first.">
+                {grouped(data.more)} steps are left out
+              </span>
             )}
             {canFold && (
               <Button

@@ -29,6 +29,7 @@ def validation(found: Validation) -> types.Validation:
         repaired=found.repaired if found.patch else None,
         plan=None if found.outline is None else plan(found.outline),
         inputs=found.inputs,
+        inputs_schema=found.inputs_schema,
     )
 
 

@@ -16,6 +16,7 @@ from holdfast.runtime.rights import EVERY_RIGHT, Rights
 from holdfast.runtime.starts import Starts
 from holdfast.runtime.untrusted import calls_destructive, refusals, refused_name
 from holdfast.spec.conversions import UNKNOWN
+from holdfast.spec.inputs import input_schema
 from holdfast.spec.notation import Definition, Examined, examined, repair
 from holdfast.spec.patch import Patch, applied
 from holdfast.spec.problems import quoted
@@ -44,6 +45,10 @@ class Validation(msgspec.Struct, frozen=True):
     repaired: Any  # the data after the patch; None without a patch
     outline: Outline | None  # None if the definition is invalid or a nested workflow is unknown
     inputs: Any = None  # what it declares
+
+    @property
+    def inputs_schema(self) -> dict[str, Any]:
+        return input_schema(self.inputs)
 
 
 class Planning:

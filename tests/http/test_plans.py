@@ -32,6 +32,24 @@ async def test_a_valid_definition_comes_back_with_its_plan_and_inputs(ask: Asker
 
 
 @pytest.mark.parametrize(
+    "inputs",
+    [
+        {"a": {"type": "integer"}, "b": {"type": "string", "default": "x"}},
+        {
+            "type": "object",
+            "properties": {"a": {"type": "integer"}, "b": {"type": "string", "default": "x"}},
+            "required": ["a"],
+        },
+    ],
+)
+async def test_inputs_come_back_as_a_schema_in_either_form(ask: Asker, inputs: dict[str, Any]) -> None:
+    found = (await ask("POST", "/api/v1/validate", {"spec": {**ADD, "inputs": inputs}})).body
+    schema = found["inputs_schema"]
+    assert schema["type"] == "object" and schema["required"] == ["a"]
+    assert schema["properties"] == {"a": {"type": "integer"}, "b": {"type": "string", "default": "x"}}
+
+
+@pytest.mark.parametrize(
     ("body", "media"), [(BROKEN, "application/yaml"), ('{"name": "w", "steps": []}', "application/json")]
 )
 async def test_the_body_may_be_the_definition_itself(ask: Asker, body: str, media: str) -> None:

@@ -165,3 +165,45 @@ def test_a_list_takes_new_runs_at_its_top_while_nobody_points_at_it(server: Serv
     later = server.run("twice")
     one.by("runs-new").click()
     page.wait_for_selector(f"[data-testid='run-{later}']")
+
+
+def test_a_completed_run_with_failed_items_says_so_and_leads_to_them(server: Server, watched: Open) -> None:
+    run_id = server.run("fan", {"count": list(range(120))}, until="completed")
+    one = watched(server)
+    one.open(f"/ui/runs/{run_id}")
+    one.until(
+        "document.querySelector('[data-testid=sentence-text]').textContent.endsWith('5 of 120 items failed in each')"
+    )
+    one.by("show-failed").click()
+    one.by("item-each[7].do").click()
+    one.until("document.querySelector('[data-testid=drawer-path]').textContent === 'each[7].do'")
+
+
+def test_the_journal_of_a_late_item_has_its_start_and_its_end(server: Server, watched: Open) -> None:
+    run_id = server.run("fan", {"count": list(range(140))}, until="completed")
+    one = watched(server)
+    one.open(f"/ui/runs/{run_id}?step=each%5B139%5D.do")
+    one.by("tab-journal").click()
+    one.until("document.querySelectorAll('[data-testid=journal] tbody tr').length >= 2")
+
+
+def test_a_run_is_started_by_a_form_of_the_inputs(server: Server, watched: Open) -> None:
+    one = watched(server)
+    page = one.open("/ui/workflows/bill")
+    one.by("start").click()
+    one.by("start-amount").fill("33")
+    one.by("start-yes").click()
+    page.wait_for_url(re.compile("/ui/runs/[0-9a-f-]{36}"))
+    run_id = page.url.rsplit("/", 1)[1]
+    assert server.ask("GET", f"/runs/{run_id}")["inputs"] == {"amount": 33}
+
+
+def test_a_workflow_that_declares_no_inputs_takes_them_as_json(server: Server, watched: Open) -> None:
+    one = watched(server)
+    page = one.open("/ui/workflows/twice")
+    one.by("start").click()
+    one.by("start-inputs").fill('{"a": 1}')
+    one.by("start-yes").click()
+    page.wait_for_url(re.compile("/ui/runs/[0-9a-f-]{36}"))
+    run_id = page.url.rsplit("/", 1)[1]
+    assert server.ask("GET", f"/runs/{run_id}")["inputs"] == {"a": 1}

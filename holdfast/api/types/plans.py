@@ -86,7 +86,8 @@ class Plan(msgspec.Struct, frozen=True):
 
 class Validation(msgspec.Struct, frozen=True):
     """`patch` repairs all problems that can be repaired, `repaired` is the definition after it, and `left` are the problems
-    that it leaves. `plan` is that of a valid definition whose nested workflows are published."""
+    that it leaves. `plan` is that of a valid definition whose nested workflows are published. `inputs` is what it declares, and
+    `inputs_schema` the same as a JSON Schema of the inputs object."""
 
     valid: bool
     problems: list[Problem]
@@ -96,3 +97,4 @@ class Validation(msgspec.Struct, frozen=True):
     repaired: Any
     plan: Plan | None
     inputs: Any
+    inputs_schema: dict[str, Any]

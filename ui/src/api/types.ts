@@ -260,6 +260,7 @@ export type Validation = {
   repaired: Json;
   plan: Plan | null;
   inputs: Schema | null;
+  inputs_schema: Schema;
 };
 export type WorkflowLine = {
   name: string;

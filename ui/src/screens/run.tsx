@@ -352,14 +352,14 @@ const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: Sh
               Rerun what failed
             </Button>
           )}
-          {isOver && run.status !== "failed" && mayRun && (
-            <Button testid="rerun" keys="r" onClick={() => rerun("")}>
-              Rerun
-            </Button>
-          )}
           {run.status === "completed" && words.path && (
             <Button testid="show-failed" keys="f" onClick={() => choose(words.path)}>
               Show what failed
+            </Button>
+          )}
+          {isOver && run.status !== "failed" && mayRun && (
+            <Button testid="rerun" keys="r" onClick={() => rerun("")}>
+              Rerun
             </Button>
           )}
           {isOver && (

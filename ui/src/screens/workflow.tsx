@@ -57,6 +57,7 @@ const Known = ({ name }: { name: string }): JSX.Element => {
       get<Workflow>(`/workflows/${e(name)}`, {}, signal),
     ),
     tab = place.value.query.get("tab") ?? "about",
+    isUnknown = workflow.error?.status === 404,
     isStarting = useSignal(false);
   const tabs = [
     { id: "about", name: "About" },
@@ -65,7 +66,7 @@ const Known = ({ name }: { name: string }): JSX.Element => {
     { id: "runs", name: "Runs" },
   ];
   useKeys("Workflow", [
-    ...(may("run")
+    ...(may("run") && !isUnknown
       ? [
           {
             keys: "n",
@@ -92,8 +93,10 @@ const Known = ({ name }: { name: string }): JSX.Element => {
           </span>
         )}
         <span class="grow" />
-        <CopyAs testid="workflow-copy" commands={commands(serverAddress(), hasKey()).workflow(name)} />
-        {may("run") && (
+        {!isUnknown && (
+          <CopyAs testid="workflow-copy" commands={commands(serverAddress(), hasKey()).workflow(name)} />
+        )}
+        {may("run") && !isUnknown && (
           <Button
             testid="start"
             kind="main"
@@ -118,12 +121,15 @@ const Known = ({ name }: { name: string }): JSX.Element => {
         aria-label={tabs.find((one) => one.id === tab)?.name}
         style={{ paddingTop: "12px" }}
       >
-        {workflow.error?.status === 404 ? (
-          <div class="empty" data-testid="no-workflow">
-            <p>No workflow {name} is published. Its runs stay under Runs.</p>
-          </div>
-        ) : tab === "runs" ? (
+        {tab === "runs" ? (
           <RunRows key={name} filter={{ ...EMPTY, workflow: name }} />
+        ) : isUnknown ? (
+          <div class="empty" data-testid="no-workflow">
+            <p>No workflow {name} is published. Runs of that name stay.</p>
+            <Button testid="no-workflow-runs" onClick={() => setQuery({ tab: "runs" })}>
+              Its runs
+            </Button>
+          </div>
         ) : tab === "versions" ? (
           <Versions name={name} current={workflow.data?.number ?? 0} onChanged={workflow.again} />
         ) : (
@@ -365,7 +371,7 @@ const StartDialog = ({ name, onClose }: { name: string; onClose: () => void }): 
           .then((run) => run.inputs as Values | null)
           .catch(() => null)
       : null;
-    return { schema: valid.inputs, last };
+    return { schema: valid.inputs_schema, last };
   });
   return (
     <Dialog title={`Start ${name}`} testid="start-dialog" onClose={onClose}>
@@ -429,8 +435,21 @@ const StartForm = ({
           </Button>
         </div>
       )}
-      {fieldsOf(schema).length === 0 ? (
+      {fieldsOf(schema).length === 0 && schema?.["additionalProperties"] === false ? (
         <p class="dim">It takes no inputs.</p>
+      ) : fieldsOf(schema).length === 0 ? (
+        <SchemaForm
+          key={turn.value}
+          schema={{ properties: { inputs: { title: "Inputs, as JSON; it declares none" } } }}
+          values={Object.keys(values.value).length ? { inputs: values.value } : {}}
+          onValues={(next) => {
+            values.value = (next["inputs"] as Values | undefined) ?? {};
+          }}
+          onBad={(text) => {
+            bad.value = text;
+          }}
+          testid="start"
+        />
       ) : (
         <SchemaForm
           key={turn.value}

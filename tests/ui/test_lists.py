@@ -56,3 +56,31 @@ def test_states_are_never_cut_off(server: Server, watched: Open) -> None:
             one.open(path)
             one.until("document.querySelector('main td .pill')")
             assert one.page.evaluate(CUT_OFF) == 0, (width, path)
+
+
+def test_keys_typed_faster_than_the_screen_is_drawn_mark_the_rows_they_reached(
+    server: Server, watched: Open
+) -> None:
+    server.run("twice", until="completed")
+    server.run("twice", until="completed")
+    one = watched(server)
+    one.open("/ui/runs?q=workflow:twice%20status:completed")
+    one.until("document.querySelectorAll('[data-testid=runs-table] tbody tr[data-index]').length > 1")
+    # Between two keys there is time for the page to render, and none for the browser to draw.
+    one.page.evaluate("""async () => {
+        for (const key of ["j", "x", "j", "x"]) {
+            document.activeElement.dispatchEvent(new KeyboardEvent("keydown", {key, bubbles: true, cancelable: true}));
+            for (let turn = 0; turn < 5; turn += 1) await null;
+        }
+    }""")
+    one.by("bulk-compare").wait_for()
+
+
+def test_a_filter_with_a_mistake_offers_nothing_for_all_runs(server: Server, watched: Open) -> None:
+    server.run("bill", {"amount": 500}, until="failed")
+    one = watched(server)
+    one.open("/ui/runs?q=status:failed")
+    one.by("filter-rerun").wait_for()
+    one.by("runs-filter").fill("status:failed lable:team=x")
+    one.by("filter-rerun").wait_for(state="detached")
+    one.until("document.querySelector('main [role=alert]').textContent.includes('lable')")

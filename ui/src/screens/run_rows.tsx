@@ -51,7 +51,8 @@ export const RunRows = ({
   const key = textOf(filter),
     size = limit ?? PAGE,
     turn = useSignal(0);
-  const asked = useRef(0),
+  const heading = useRef(-1), // the row that gets the focus with the next frames
+    asked = useRef(0),
     lastAsked = useRef(0),
     timer = useRef(0);
 
@@ -145,18 +146,25 @@ export const RunRows = ({
 
   const focusRow = (index: number): void => {
     if (index < 0 || index >= items.length) return;
+    heading.current = index;
     const top = (box.current?.getBoundingClientRect().top ?? 0) + index * ROW_PX;
     if (top < 80 || top > innerHeight - 60) scrollBy(0, top - innerHeight / 2);
     requestAnimationFrame(() =>
-      requestAnimationFrame(() =>
+      requestAnimationFrame(() => {
+        if (heading.current !== index) return;
+        heading.current = -1;
         box.current
           ?.querySelector<HTMLElement>(`tr[data-index="${index}"] a.open`)
-          ?.focus({ preventScroll: true }),
-      ),
+          ?.focus({ preventScroll: true });
+      }),
     );
   };
-  const focused = (): number =>
-    Number((document.activeElement?.closest("tr[data-index]") as HTMLElement | null)?.dataset["index"] ?? -1);
+  const focused = (): number => {
+    if (heading.current >= 0) return heading.current;
+    return Number(
+      (document.activeElement?.closest("tr[data-index]") as HTMLElement | null)?.dataset["index"] ?? -1,
+    );
+  };
   const toggle = (id: string): void => {
     const next = new Set(marked.value);
     next.has(id) ? next.delete(id) : next.add(id);

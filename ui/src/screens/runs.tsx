@@ -68,7 +68,9 @@ export const Runs = (): JSX.Element => {
     from: query["from"],
     to: query["to"],
   };
-  const isBulkable = Object.values(chosen).some((one) => one !== undefined) && !filter.id;
+  // A word of the filter that is not understood would widen what is cancelled or rerun.
+  const isBulkable =
+    Object.values(chosen).some((one) => one !== undefined) && !filter.id && parsed.problems.length === 0;
   return (
     <>
       <div class="head">

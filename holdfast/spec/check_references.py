@@ -15,8 +15,8 @@ from holdfast.spec.condition import OF_STEPS, comparison_of, flow_text, paths_in
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.document import Key
 from holdfast.spec.expr import ExprError, JsonPath, Template, parse_jsonpath, parse_template, refs_in
-from holdfast.spec.inputs import declared_inputs, input_names
-from holdfast.spec.patch import NO_PATCH, Patch, move, put, replace
+from holdfast.spec.inputs import declaration, input_names
+from holdfast.spec.patch import NO_PATCH, Patch, move, replace
 from holdfast.spec.problems import Report, Where, one_of, quoted
 from holdfast.spec.repairs import TEXT_CHARS_MAX, in_text
 from holdfast.spec.scope import ROOTS, Scope
@@ -178,9 +178,7 @@ class ReferenceChecker:
 
     def _declared(self, name: str) -> Patch:
         """The declaration of an input that is used."""
-        declared = self._report.given.at(("inputs",))
-        is_schema = isinstance(declared, dict) and declared_inputs({name: {}} | declared) != {name, *declared}
-        return put(("inputs", "properties", name) if is_schema else ("inputs", name), {})
+        return declaration(self._report.given.at(("inputs",)), name, {})
 
     def _out_of_scope(self, who: str, step_id: str, at: Where, scope: Scope) -> bool:
         reason = scope.hidden(step_id)

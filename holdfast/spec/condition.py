@@ -274,24 +274,58 @@ class _Reader(NamedTuple):
         return [left if self.refers.begins(left) else self.refers.like(left), right]
 
 
-_INFIX = re.compile(r"\s*(\S+)\s*(==|!=|>=|<=|>|<|=|\beq\b|\bne\b|\bgt\b|\blt\b)\s*(.+?)\s*", re.DOTALL)
+_UNQUOTED = r"""(?=(?:[^'"]*(?:'[^']*'|"[^"]*"))*[^'"]*$)"""
+_JOINS = (
+    ("or", re.compile(rf"\s+or\s+{_UNQUOTED}|\s*\|\|\s*{_UNQUOTED}")),
+    ("and", re.compile(rf"\s+and\s+{_UNQUOTED}|\s*&&\s*{_UNQUOTED}")),
+)
+_BRACES = re.compile(r"\$?\{\{?\s*([^{}]*?)\s*\}\}?")
+_NEGATED = re.compile(r"(?:not\s+|!\s*)(?!not\s|!)(.+)", re.DOTALL)
+_INFIX = re.compile(r"(\S+?)\s*(==|!=|>=|<=|>|<|=|\beq\b|\bne\b|\bgt\b|\blt\b)\s*(.+)", re.DOTALL)
 
 
 def comparison_of(text: str, refers: Refers = OF_GRAPHS) -> Any:
-    """The condition that a text such as `$shared.x > 3` means, or UNKNOWN."""
-    found = _INFIX.fullmatch(text) if len(text) <= 500 else None
-    if not found:
+    """The condition that a text such as `$shared.x > 3` means, or UNKNOWN; also UNKNOWN for a reference by itself."""
+    if len(text) > 500:
         return UNKNOWN
-    left, operator, right = found.groups()
-    word = operator if operator in OPERATORS else foreign.ours("operator", operator, OPERATORS)
-    place = left if refers.begins(left) else refers.like(left)
-    return UNKNOWN if place is UNKNOWN else {word: [place, _literal(right, refers)]}
+    found = _meant(_BRACES.sub(r"\1", text).strip(), refers)
+    return UNKNOWN if isinstance(found, str) else found
 
 
-def flow_text(comparison: dict[str, list[Any]]) -> str:
-    """A comparison as an author writes it in YAML."""
-    ((word, (left, right)),) = comparison.items()
-    return f"{{{word}: [{left}, {canonical(right).decode()}]}}"
+def _meant(text: str, refers: Refers) -> Any:
+    for word, join in _JOINS:
+        parts = join.split(text)
+        if len(parts) > 1:
+            found = [_meant(part.strip(), refers) for part in parts]
+            return UNKNOWN if UNKNOWN in found else {word: found}
+    if (negated := _NEGATED.fullmatch(text)) is not None:
+        inner = _meant(negated[1], refers)
+        return UNKNOWN if inner is UNKNOWN else {"not": inner}
+    if (infix := _INFIX.fullmatch(text)) is None:
+        return _place(text, refers)
+    left, operator, right = infix.groups()
+    compare = operator if operator in OPERATORS else foreign.ours("operator", operator, OPERATORS)
+    place = _place(left, refers)
+    return UNKNOWN if place is UNKNOWN else {compare: [place, _literal(right, refers)]}
+
+
+def _place(text: str, refers: Refers) -> Any:
+    return text if refers.begins(text) else refers.like(text)
+
+
+def flow_text(condition: Any) -> str:
+    """A condition as an author writes it in YAML."""
+    if isinstance(condition, str):
+        return condition
+    ((word, operands),) = condition.items()
+    match word:
+        case "not":
+            return f"{{not: {flow_text(operands)}}}"
+        case "and" | "or":
+            return f"{{{word}: [{', '.join(map(flow_text, operands))}]}}"
+        case _:
+            left, right = operands
+            return f"{{{word}: [{left}, {canonical(right).decode()}]}}"
 
 
 def _literal(text: str, refers: Refers) -> Any:

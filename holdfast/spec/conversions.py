@@ -100,9 +100,9 @@ def interval_text(ms: float) -> str:
 
 
 def unit_of(key: str) -> int | None:
-    """The milliseconds of the unit that a key ends with: `timeout_secs`, `delay_ms`."""
-    word = key.rpartition("_")[2].lower()
-    return _UNIT_MS.get(word) if word != key.lower() and len(word) > 1 else None
+    """The milliseconds of the unit that a key ends with: `timeout_secs`, `delayMs`, `seconds`."""
+    word = re.split(r"_|(?<=[a-z0-9])(?=[A-Z])", key)[-1].lower()
+    return _UNIT_MS.get(word) if len(word) > 1 else None
 
 
 def in_unit_of(value: Any, old: str, new: str) -> Any:

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cache
 from itertools import islice
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.nearest import did_you_mean, nearest
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.field_types import Table, make, read_table, required_in
-from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS
+from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS, edges_of
 from holdfast.spec.flow_nodes import FlowDefinition, FlowNode, Graph, NodeKind
+from holdfast.spec.patch import NO_PATCH, Patch, drop, put
 from holdfast.spec.problems import Fields, Report, Where, meant, quoted, type_name
 from holdfast.spec.read import PROBLEMS_MAX
 from holdfast.spec.step_blanks import default_name, first_node
@@ -126,7 +127,13 @@ def _expect_keys(fields: Fields, kind: NodeKind, table: Table, certain: bool) ->
         for name in required:
             fields.report.settle((*fields.at, name))
         required = []
-    fields.expect(_keys_of_all(), required, near=table, blanks=lambda key: _named_after(fields, key))
+    fields.expect(
+        _keys_of_all(),
+        required,
+        near=table,
+        elsewhere=lambda key: _as_edges(fields, key),
+        blanks=lambda key: _named_after(fields, key),
+    )
     for key, value in fields.data.items():
         if key in _keys_of_all() and key not in table and _says_something(value) and certain:
             owners = [name for name, rules in FLOW_KINDS.items() if key in rules.keys]
@@ -135,8 +142,27 @@ def _expect_keys(fields: Fields, kind: NodeKind, table: Table, certain: bool) ->
             fields.report.add("misplaced_key", (*fields.at, key), message, hint, of_key=True)
 
 
+_NEXT: Final = ("next", "next_node", "transition", "transitions", "goto", "on_success")
+
+
+def _as_edges(fields: Fields, key: str) -> Patch:
+    """The edges that a node names itself. Those of all nodes at once, so that the patches of several nodes agree."""
+    *graph, _, _ = fields.at
+    given = fields.report.given.at(tuple(graph))
+    if key not in _NEXT or not isinstance(given, dict):
+        return NO_PATCH
+    edges = list(found) if isinstance(found := given.get("edges"), list) else []
+    for name, node in given["nodes"].items():
+        for word in _NEXT if isinstance(node, dict) else ():
+            if isinstance(node.get(word), str | list | dict):
+                edges += edges_of({name: node[word]})
+    return (*put((*graph, "edges"), edges), *drop((*fields.at, key)))
+
+
 def _named_after(fields: Fields, key: str) -> Any:
     """A service, tool or workflow without a name has the name of its node."""
+    if key == "subflow" and isinstance(fields.data.get("flow"), dict):
+        return fields.data["flow"]
     return fields.at[-1] if key in ("service", "flow") else UNKNOWN
 
 

@@ -20,7 +20,7 @@ _KEYS: Final[dict[str, str]] = {
     "kind": "type step_type action_type node_type",
     "tool": "uses action function func fn call op operation tool_name run command task handler method name",
     "args": "with params parameters arguments inputs input kwargs arg config data payload body tool_args",
-    "service": "worker service_name handler uses action function name",
+    "service": "worker service_name tool handler uses action function name",
     "input": "payload data body inputs",
     "params": "args parameters arguments with config",
     "items": "for_each in over list collection each loop foreach iterate items_path for values",
@@ -28,6 +28,10 @@ _KEYS: Final[dict[str, str]] = {
     "concurrency": "max_concurrency max_parallel parallelism workers limit max_workers batch_size",
     "branches": "paths lanes",
     "on": "condition if expr when expression test check cond predicate switch",
+    "when": "if condition cond only_if run_if skip_unless",
+    "on_error": "catch on_failure on_fail except rescue error_handler",
+    "finally": "always ensure cleanup on_exit",
+    "compensate": "undo rollback compensation revert",
     "then": "true yes if_true on_true do steps when_true",
     "else": "false no if_false on_false otherwise default when_false",
     "prompt": "message question text title ask instructions reason",
@@ -60,7 +64,7 @@ _KEYS: Final[dict[str, str]] = {
     "start": "entry entrypoint start_node first begin initial start_at entry_node",
     "nodes": "states vertices node",
     "edges": "links transitions connections edge",
-    "action": "on condition event label when outcome",
+    "action": "on condition event label when outcome then goto",
     "choice_cases": "cases choices branches rules",
     "expr": "condition when if expression test",
     "parallel_services": "services branches calls",
@@ -199,8 +203,10 @@ _TABLES: Final = {
 
 
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_LISTS: Final = frozenset({"steps", "then", "else", "branches", "nodes", "edges"})
-_NAMES: Final = frozenset({"id", "name", "kind", "tool", "service", "workflow", "signal_key"})
+_LISTS: Final = frozenset({"steps", "then", "else", "branches", "nodes", "edges", "on_error", "finally"})
+_NAMES: Final = frozenset({
+    "id", "name", "kind", "tool", "service", "workflow", "signal_key", "items", "on_any_fail", "action",
+})  # fmt: skip
 
 
 def vocabulary(what: str) -> Collection[str]:

@@ -24,7 +24,7 @@ from holdfast.nearest import did_you_mean, nearest
 from holdfast.spec.conversions import UNKNOWN, converted
 from holdfast.spec.document import pointer_to
 from holdfast.spec.jsonschema import NAMES, Judge, Mismatch, Parts, check_whole, count_rules, without_names
-from holdfast.spec.patch import Patch, drop, replace
+from holdfast.spec.patch import Patch, drop, put, replace
 from holdfast.spec.problems import Fields, Report, Where, one_of, quoted, type_name
 from holdfast.spec.work import read
 
@@ -33,6 +33,14 @@ _PLAIN_KEYS: Final = frozenset(
     {"type", "default", "title", "description", "examples", "deprecated", "$comment"}
 )
 _PLAIN_TOP_KEYS: Final = _PLAIN_KEYS | {"properties", "required", "additionalProperties"}
+
+
+def declaration(declared: Any, name: str, rule: Mapping[str, Any]) -> Patch:
+    """The patch that declares one more input, in the form in which the others are declared."""
+    if not isinstance(declared, dict):
+        return put(("inputs",), {name: rule})
+    is_schema = declared_inputs({name: {}} | declared) != {name, *declared}
+    return put(("inputs", "properties", name) if is_schema else ("inputs", name), rule)
 
 
 def declared_inputs(declared: Any) -> frozenset[str]:

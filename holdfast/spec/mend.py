@@ -52,6 +52,34 @@ def _without_tabs(text: str) -> str:
     return re.sub(r"^[ \t]+", lambda found: found[0].replace("\t", "  "), text, flags=re.MULTILINE)
 
 
+_ENTRY: Final = re.compile(
+    r"(?P<blanks> *)(?=- |[\w.$-]+:(?: |$))(?P<dashes>(?:- +)*)(?P<key>[\w.$-]+:(?= |$))?(?P<value>.*)"
+)
+
+
+def _aligned(text: str) -> str:
+    """Move a key or an entry of a list that is aligned with nothing to the nearest column where one may stand. A line that is deeper
+    than the one before is right if that one has no value; a block of text is left alone."""
+    lines: list[str] = []
+    columns: list[tuple[int, bool]] = []  # of the lists (True) and mappings that are open, from the outermost
+    may_open, block = True, -1
+    for line in text.split("\n"):
+        found = _ENTRY.fullmatch(line)
+        if found is None or 0 <= block < len(found["blanks"]):
+            lines.append(line)
+            continue
+        at, dashes, value = len(found["blanks"]), found["dashes"], found["value"].strip()
+        fitting = [column for column, is_list in columns if is_list == bool(dashes)]
+        if fitting and at not in fitting and not (may_open and at >= columns[-1][0]):
+            at = min(fitting, key=lambda column: abs(column - len(found["blanks"])))
+        columns = [one for one in columns if one[0] < at]
+        columns += [(at + nth, True) for nth, letter in enumerate(dashes) if letter == "-"]
+        columns += [(at + len(dashes), False)] if found["key"] else []
+        may_open, block = not value or value.startswith("#"), at if value[:1] in ("|", ">") else -1
+        lines.append(" " * at + line[len(found["blanks"]) :])
+    return "\n".join(lines)
+
+
 _BRACED: Final = re.compile(
     r"""(?P<before>[:\[,-]\s*)(?P<braced>\{\{[^{}"'\n]*\}\})(?=\s*[,\]}]|\s*$)""", re.MULTILINE
 )
@@ -64,6 +92,16 @@ def _braces_quoted(text: str) -> str:
     text = _BRACED.sub(lambda found: f'{found["before"]}"{found["braced"].strip()}"', text)
     return _each_value(
         text, lambda value: "{{" in value and value[0] not in "\"'[{" or value.startswith("{{")
+    )
+
+
+_RESERVED: Final = re.compile(r"(?P<before>[:,\[]\s+|\[)(?P<value>[@`%][^,\]}\n]*)")
+
+
+def _reserved_quoted(text: str) -> str:
+    """Quote values in braces and brackets whose first character YAML reserves."""
+    return _RESERVED.sub(
+        lambda found: found["before"] + json.dumps(found["value"].strip(), ensure_ascii=False), text
     )
 
 
@@ -133,9 +171,11 @@ _MENDS: Final[tuple[Callable[[str], str], ...]] = (
     _without_control,
     _out_of_fence,
     _without_tabs,
+    _aligned,
     _without_comments,
     _braces_quoted,
     _values_quoted,
+    _reserved_quoted,
     _quotes_closed,
     _brackets_closed,
     _one_document,

@@ -22,9 +22,9 @@ Where = tuple[Key, ...]
 
 NAMES_SHOWN_MAX: Final = 12  # in a hint
 PATCH_BYTES_MAX: Final = 256 * 1024  # for the patches of all problems of a definition together
-CERTAIN_LIKENESS: Final = (
-    0.8  # similarity above which a misspelt word is certain: `retires` can only mean `retries`
-)
+# Similarity above which a misspelt word is certain: `retires` can only mean `retries`. Of three letters, one is too much: `gte`.
+CERTAIN_LIKENESS: Final = 0.8
+CERTAIN_CHARS_MIN: Final = 4
 
 
 class Report:
@@ -235,7 +235,8 @@ def _closest(word: str, known: Collection[str], foreign_word: str | None) -> str
     near = nearest(word, known)
     if near is None or foreign_word is None:
         return near or foreign_word
-    return near if likeness(word, near) >= CERTAIN_LIKENESS else foreign_word
+    is_certain = len(word) >= CERTAIN_CHARS_MIN and likeness(word, near) >= CERTAIN_LIKENESS
+    return near if is_certain else foreign_word
 
 
 def one_of(names: Collection[str]) -> str:

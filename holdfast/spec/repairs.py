@@ -15,7 +15,7 @@ from functools import cached_property
 from itertools import count
 from typing import Any, Final, NamedTuple
 
-from holdfast.spec.conversions import UNKNOWN, in_unit_of, interval_text
+from holdfast.spec.conversions import UNKNOWN, in_unit_of, interval_text, unit_of
 from holdfast.spec.expr import ExprError, parse_jsonpath, parse_template
 from holdfast.spec.patch import NO_PATCH, Patch, Where, drop, put, rename, replace
 from holdfast.spec.policy import NAME_CHARS_MAX
@@ -115,6 +115,9 @@ def _unknown_key(wrong: Wrong) -> Patch:
 def _under(old: str, new: str, value: Any) -> Any:
     """The value of a key under another name: in the unit of that name, or as a policy."""
     is_count = isinstance(value, int) and not isinstance(value, bool)
+    if new == "max_retries" and isinstance(value, dict):
+        attempts = value.get("max_attempts", value.get("attempts"))
+        return attempts - 1 if isinstance(attempts, int) and attempts > 0 else value
     if new == "retry" and is_count:
         return {"max_attempts": max(value, 0) + ("retr" in old)}
     if new == "max_attempts" and is_count and "retr" in old:
@@ -122,7 +125,7 @@ def _under(old: str, new: str, value: Any) -> Any:
     if new == "on_any_fail" and isinstance(value, bool):
         return "continue" if value == ("continue" in old or "ignore" in old) else "abort"
     if new == "every" and is_count:
-        return interval_text(in_unit_of(value, old, "every_ms") if "_" in old else value * 1_000)
+        return interval_text(in_unit_of(value, old if unit_of(old) else "secs", "every_ms"))
     return in_unit_of(value, old, new)
 
 
@@ -259,7 +262,7 @@ def _is_template(text: str) -> bool:
 
 
 def _invalid_jsonpath(wrong: Wrong) -> Patch:
-    if not wrong.text:
+    if not wrong.text or wrong.near is not UNKNOWN:  # a comparison is better than the path in it
         return NO_PATCH
     for better in _paths_like(wrong.text.strip()):
         if better != wrong.text and _is_path(better):

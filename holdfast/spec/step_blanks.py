@@ -32,7 +32,7 @@ def default_name(source: str) -> str:
 def unwrapped(data: dict[str, Any], key: str, mark: str) -> Patch:
     """The patch for a definition that stands under one more key, as in `workflow: {name: …, steps: …}`."""
     inner = data[key]
-    if not isinstance(inner, dict) or mark not in inner or mark in data:
+    if not isinstance(inner, dict) or mark in data or mark not in inner:
         return NO_PATCH
     return put((), {name: value for name, value in data.items() if name != key} | inner)
 
@@ -45,6 +45,34 @@ def wrapped_step(data: dict[str, Any], known: Collection[str]) -> dict[str, Any]
     if name in known or not isinstance(inner, dict) or inner.keys().isdisjoint(known):
         return None
     return {"id": name, **inner}
+
+
+_NAMED_CALLS: Final = ("tool", "service", "workflow")
+_ALONE: Final = {
+    "approve": "prompt",
+    "wait_event": "signal_key",
+    "parallel": "steps",
+}  # what a kind's name alone holds
+
+
+def nested_step(data: dict[str, Any], known: Collection[str]) -> tuple[str, dict[str, Any]] | None:
+    """The key of a step that holds more of it than it may, and the step that was meant: `tool: {name: fetch, args: …}` names the tool
+    and has its arguments, and `timer: {delay_ms: 5}` the kind and its keys."""
+    for key, value in data.items():
+        if key in _NAMED_CALLS:
+            if isinstance(value, dict) and isinstance(value.get("name"), str):
+                return key, {**_without(data, key), key: value["name"], **_without(value, "name")}
+        elif key in KINDS and key not in known and "kind" not in data:
+            main = _ALONE.get(key)
+            if isinstance(value, dict):
+                return key, {**_without(data, key), "kind": key, **value}
+            if main is not None and main not in data and isinstance(value, str | list):
+                return key, {**_without(data, key), "kind": key, main: value}
+    return None
+
+
+def _without(data: dict[str, Any], key: str) -> dict[str, Any]:
+    return {name: value for name, value in data.items() if name != key}
 
 
 def step_of_text(data: Any) -> Any:

@@ -13,7 +13,7 @@ from typing import Any, Final, TypeVar
 from holdfast.nearest import did_you_mean, nearest
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.field_types import Table, make, read_table, required_in
-from holdfast.spec.patch import NO_PATCH, drop, put, replace
+from holdfast.spec.patch import NO_PATCH, Patch, drop, put, replace
 from holdfast.spec.policy import StepPolicy
 from holdfast.spec.problems import Fields, Report, Where, meant, quoted, type_name
 from holdfast.spec.step_blanks import (
@@ -21,6 +21,7 @@ from holdfast.spec.step_blanks import (
     default_kind,
     default_name,
     kind_named_by,
+    nested_step,
     step_id_for,
     step_of_text,
     unwrapped,
@@ -46,7 +47,7 @@ def definition_from(data: Any, report: Report, record: type[AnyDefinition]) -> A
     fields.expect(
         SPEC_KEYS,
         required=[name for name in required_in(SPEC_KEYS) if name != "steps"],
-        elsewhere=lambda key: unwrapped(data, key, "steps"),
+        elsewhere=lambda key: _unwrapped(data, key),
         blanks=lambda key: default_name(report.source) if key == "name" else UNKNOWN,
     )
     found = _with_steps(SPEC_KEYS, fields)
@@ -55,6 +56,12 @@ def definition_from(data: Any, report: Report, record: type[AnyDefinition]) -> A
         report.document, report.source, tuple(report.notes), report.given, is_stored=report.is_stored
     )
     return make(record, found | {"origin": origin})
+
+
+def _unwrapped(data: dict[str, Any], key: str) -> Patch:
+    """The patch for a definition of which a part stands under one more key."""
+    marks = ("name",) if key == "metadata" else ("steps", "nodes")
+    return next((patch for mark in marks if (patch := unwrapped(data, key, mark))), NO_PATCH)
 
 
 # -------------------------------------------------------------------------------------------------------- steps
@@ -114,18 +121,11 @@ def _read_step(report: Report, data: Any, at: Where) -> WorkflowStep:
     fields = Fields(report, data, at, who, wrong_code="invalid_policy")
     if (inner := wrapped_step(data, _keys_of_all())) is not None:
         (name,) = data
-        message = f"unknown key {quoted(name)}"
-        report.add(
-            "unknown_key",
-            (*at, name),
-            message,
-            f"write `- id: {name}`",
-            of_key=True,
-            patch=replace(at, inner),
-        )
-        report.settle((*at, "id"))
-        report.cannot_read(data)
-        return WorkflowStep("", "parallel", _HOLE)
+        return _restated(report, (*at, name), f"unknown key {quoted(name)}", f"write `- id: {name}`", inner)
+    if (found := nested_step(data, _keys_of_all())) is not None:
+        name, inner = found
+        hint = "write `kind: …` and its keys" if name in inner.values() else f"write `{name}: {inner[name]}`"
+        return _restated(report, (*at, name), f"{who}{name} must not hold other keys", hint, inner)
     kind, certain = _kind_of(fields)
     if kind is None:
         return _unknown_step(fields)
@@ -141,6 +141,14 @@ def _read_step(report: Report, data: Any, at: Where) -> WorkflowStep:
         compensate=read_table(_some(CALL_KEYS, rules), fields).get("compensate"),
         **_fields(_with_steps(HANDLING_KEYS, fields)),
     )
+
+
+def _restated(report: Report, at: Where, message: str, hint: str, meant: dict[str, Any]) -> WorkflowStep:
+    """A step that stands in another form. What else is wrong with it is reported once it has its own."""
+    report.add("unknown_key", at, message, hint, of_key=True, patch=replace(at[:-1], meant))
+    report.settle((*at[:-1], "id"))
+    report.cannot_read(meant)
+    return WorkflowStep("", "parallel", _HOLE)
 
 
 def _fields(found: dict[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ from holdfast.spec.step_keys import (
     TOOL,
     first_poll_is_soonest,
 )
-from holdfast.spec.step_types import PATH, Branches, Condition, Steps
+from holdfast.spec.step_types import PATH, Branches, Condition, Items, Steps
 from holdfast.spec.steps import (
     ApproveBody,
     BranchBody,
@@ -221,7 +221,7 @@ KINDS: Final[dict[str, Kind]] = {
         '`{"iterations": [{step id: output}, …]}` in the order of the items; with `on_any_fail: continue` a failed iteration is `{"error": …}`. With `collect: none`: `{"count", "failed"}`.',
         ForeachBody,
         {
-            "items": Key(PATH, "The list, as a JSONPath: $.list.files", required=True, holds="paths"),
+            "items": Key(Items(), "The list, as a JSONPath: $.list.files", required=True, holds="paths"),
             "as": Key(Text(), "The name of the item inside the loop; `item` always works too."),
             "steps": _STEPS_OF_BODY,
             "concurrency": Key(

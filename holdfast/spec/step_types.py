@@ -8,7 +8,7 @@ from typing import Any, Final, NamedTuple
 from holdfast.spec.condition import COMPARE_WORDS, OF_STEPS, Expr, condition_from
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.field_types import Choice, Key, Mapped, Schema, Table, Text, Texts, Whole, object_schema
-from holdfast.spec.inputs import WHOLE_WORDS
+from holdfast.spec.inputs import WHOLE_WORDS, declaration
 from holdfast.spec.jsonschema import keywords_schema
 from holdfast.spec.patch import drop, replace
 from holdfast.spec.policy import NEVER_RETRIED, TIMEOUT_SECS_MAX, BackoffKind
@@ -18,10 +18,35 @@ LIFETIME_SECS_MAX: Final = 10 * TIMEOUT_SECS_MAX  # how long an output may be st
 PATH: Final = Text(r"^\$")
 
 
+class Items(NamedTuple):
+    """The path of a list. A list itself is an input with a default: a run may then have another one."""
+
+    def read(self, fields: Fields, key: str) -> str | None:
+        value = fields.data[key]
+        if not isinstance(value, list):
+            return PATH.read(fields, key)
+        name = f"{fields.data.get('id') or 'all'}_items"
+        message = f"{fields.who}{key} must be a path, not a list"
+        hint = "declare an input with the list as its default, and name it: $.inputs.files"
+        rule = {"type": "array", "default": value}
+        patch = (
+            *declaration(fields.report.given.at(("inputs",)), name, rule),
+            *replace((*fields.at, key), f"$.inputs['{name}']"),
+        )
+        fields.wrong("wrong_type", key, message, hint, patch=patch)
+        return None
+
+    def schema(self) -> Schema:
+        return PATH.schema()
+
+
 def steps_of(value: Any) -> Any:
     """The list of steps that a mapping was meant to be: one step, or steps by their ids; or UNKNOWN."""
     if not isinstance(value, dict):
         return UNKNOWN
+    if isinstance(value.get("steps"), list) and "kind" not in value:
+        inner: list[Any] = value["steps"]
+        return inner
     if {"id", "tool", "kind", "uses"} & value.keys():
         return [value]
     if not value or not all(isinstance(step, dict | str) for step in value.values()):
@@ -49,7 +74,9 @@ class Branches(NamedTuple):
     """A list of lists of steps."""
 
     def read(self, fields: Fields, key: str) -> list[Any] | None:
-        items: list[Any] | None = fields.get(key, list, "a list of lists of steps")
+        given = fields.data.get(key)
+        near = list(given.values()) if isinstance(given, dict) else UNKNOWN  # branches that have names
+        items: list[Any] | None = fields.get(key, list, "a list of lists of steps", near)
         return items
 
     def schema(self) -> Schema:

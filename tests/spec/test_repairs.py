@@ -80,11 +80,60 @@ def test_the_patch_leads_from_the_given_data_to_the_repaired_data() -> None:
         ("name: w\nsteps: [{id: a, tool: t, timeout_secs: PT1M30S}]\n", {"timeout_secs": 90}),
         ("name: w\nsteps: [{id: a, tool: t, retries: 2}]\n", {"retry": {"max_attempts": 3}}),
         ("name: w\nsteps: [{id: a, uses: t}]\n", {"tool": "t"}),
+        ("name: w\nsteps: [{id: a, tool: t, timeoutMs: 1500}]\n", {"timeout_secs": 1.5}),
+        ("name: w\nsteps: [{id: a, kind: sleep, seconds: 5}]\n", {"kind": "timer", "delay_ms": 5_000}),
+        ("name: w\nsteps: [{id: a, tool: t, if: $.inputs.x}]\n", {"when": "$.inputs.x"}),
+        (
+            "name: w\nsteps: [{id: a, tool: t, when: {gte: [$.inputs.n, 3]}}]\n",
+            {"when": {"ge": ["$.inputs.n", 3]}},
+        ),
+        (
+            "name: w\nsteps: [{id: a, tool: t, when: '{{ inputs.n }} > 3'}]\n",
+            {"when": {"gt": ["$.inputs.n", 3]}},
+        ),
+        (
+            "name: w\nsteps: [{id: a, tool: t, when: inputs.m == 'x and y' or inputs.n < 9 && !inputs.o}]\n",
+            {
+                "when": {
+                    "or": [
+                        {"eq": ["$.inputs.m", "x and y"]},
+                        {"and": [{"lt": ["$.inputs.n", 9]}, {"not": "$.inputs.o"}]},
+                    ]
+                }
+            },
+        ),
+        (
+            "name: w\nsteps: [{id: a, tool: t, catch: [{id: b, tool: u}]}]\n",
+            {"on_error": {"steps": [{"id": "b", "tool": "u"}]}},
+        ),
+        ("name: w\nsteps: [{id: a, tool: {name: t, args: {x: 1}}}]\n", {"tool": "t", "args": {"x": 1}}),
+        (
+            "name: w\nsteps: [{id: a, parallel: [{id: b, tool: u}]}]\n",
+            {"kind": "parallel", "steps": [{"id": "b", "tool": "u"}]},
+        ),
     ],
 )
 def test_a_repair_keeps_what_was_meant(text: str, expected: dict[str, Any]) -> None:
     step = repair(examined(text)).data["steps"][0]
     assert expected.items() <= step.items()
+
+
+def test_a_list_of_items_becomes_the_default_of_an_input() -> None:
+    text = "name: w\nsteps: [{id: a, kind: foreach, items: [1, 2], steps: [{id: b, tool: t}]}]\n"
+    mended = repair(examined(text)).data
+    assert mended["inputs"] == {"a_items": {"type": "array", "default": [1, 2]}}
+    assert mended["steps"][0]["items"] == "$.inputs['a_items']"
+
+
+def test_nodes_that_name_the_next_become_edges() -> None:
+    nodes = "{a: {service: s, next: b}, b: {service: t, next: {ok: c}}, c: {service: u}}"
+    mended = repair(examined(f"name: f\nstart: a\nnodes: {nodes}\nedges: [{{from: c, to: END}}]\n")).data
+    assert mended["edges"][1:] == [{"from": "a", "to": "b"}, {"from": "b", "action": "ok", "to": "c"}]
+
+
+def test_lines_are_aligned_without_touching_blocks_of_text() -> None:
+    text = "name: w\nsteps:\n  - id: a\n    description: |\n       x: 1\n         y: 2\n   tool: t\n"
+    assert repair(examined(text)).data["steps"] == [{"id": "a", "description": "x: 1\n  y: 2\n", "tool": "t"}]
 
 
 def test_data_gets_the_same_patches_as_text() -> None:

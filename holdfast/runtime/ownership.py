@@ -154,7 +154,7 @@ class Ownership(Service):
             return self._dispatch.workers.is_served(tenant, need.removeprefix(SERVICE))
         return self._dispatch.registry.has(need)
 
-    async def fill(self, now: Millis, fire: Callable[[RunNo], None], held_back: int) -> bool:
+    async def fill(self, now: Millis, fire: Callable[[RunNo], object], held_back: int) -> bool:
         """Take up as many runs as there is room for: first what was left behind, then what is due. Was there any?
 
         `fire` is called for a run that only its timers woke; `held_back` runs stay due although their time has come.
@@ -215,7 +215,7 @@ class Ownership(Service):
         self._last.discard(no)
         return is_left
 
-    async def _wake_due(self, due: list[Claim], fire: Callable[[RunNo], None]) -> int:
+    async def _wake_due(self, due: list[Claim], fire: Callable[[RunNo], object]) -> int:
         woken = size = at = 0
         while at < len(due):
             if self.room <= 0 or size > WOKEN_BYTES_MAX:  # runs have begun meanwhile, or it was much at once

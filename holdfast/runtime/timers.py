@@ -22,7 +22,9 @@ SLEEP_SECONDS_MAX: Final = 1.0
 # The last part is therefore slept separately, in a turn that does nothing else.
 LAST_STRETCH_SECONDS: Final = 0.02
 STALE_ENTRIES: Final = 1_000
-WOKEN_AT_ONCE: Final = 500  # runs per turn; their next work starts before more runs are woken
+WOKEN_AT_ONCE: Final = (
+    500  # timers that fire per turn; the next work of their runs starts before more runs are woken
+)
 
 
 class Timers:
@@ -43,14 +45,14 @@ class Timers:
 
     def begin(
         self,
-        wake: Callable[[RunNo], None],
+        wake: Callable[[RunNo], int | None],
         query: Callable[[], None],
         set_back: Callable[[], None] = lambda: None,
         jumped: Callable[[Millis], None] = lambda awake_at: None,
     ) -> None:
-        """Set the callbacks: `wake` for a run in memory that is due, `query` when a run in the store is due,
-        `set_back` when the wall clock was set back, and `jumped` when it moved further than the monotonic clock, with
-        the time before that."""
+        """Set the callbacks: `wake` for a run in memory that is due, which returns how many of its timers fired if that is
+        known, `query` when a run in the store is due, `set_back` when the wall clock was set back, and `jumped` when it
+        moved further than the monotonic clock, with the time before that."""
         self._wake, self._query, self._set_back, self._jumped = wake, query, set_back, jumped
 
     def arm(self, no: RunNo, at: Millis) -> None:
@@ -143,6 +145,5 @@ class Timers:
             at, no = heapq.heappop(self._heap)
             if self._armed.get(no) == at:  # otherwise the timer was changed or removed since
                 del self._armed[no]
-                self._wake(no)
-                woken += 1
+                woken += self._wake(no) or 1
         self._sleep()

@@ -27,6 +27,7 @@ from holdfast.runtime.ownership import OwnedElsewhere, Ownership
 from holdfast.runtime.resident import Residents
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.runtime.service import Service
+from holdfast.runtime.timers import WOKEN_AT_ONCE
 from holdfast.store.base import Store
 from holdfast.values import Millis, RunNo
 from holdfast.waits.polling import Polling
@@ -167,16 +168,20 @@ class Wakes(Service):
 
     # ---------------------------------------------------------------------------------------- runs in memory
 
-    def _due(self, no: RunNo) -> None:
+    def _due(self, no: RunNo) -> int:
+        """Fire the timers of a run that are due, as many as may fire in one turn, and return their number. The commit of their rows
+        arms the next one, so that those that are left fire after it."""
         resident = self._door.residents.get(no)
         if resident is None:
             if self._delays.has(no):
                 self._in_background(partial(self._wake_delayed, no))
-            return
+            return 0
         now, run = self._clock.now(), resident.run
         due = [(key, run.timers[key]) for key, at in self._delays.hours(run).items() if at <= now]
-        is_held = False
+        is_held, fired = False, 0
         for key, at in due:
+            if fired == WOKEN_AT_ONCE:
+                return fired
             timer, path = timer_of(key)
             if timer == "expiry" and self._polling.polls_first(resident, path):
                 is_held = True
@@ -184,10 +189,12 @@ class Wakes(Service):
             # Use the time of the run itself if the wall clock was set back.
             not_before = at if at > now and self._delays.has(no) else ANY_TIME
             self._door.apply(resident, TimerFired(path, timer), not_before=not_before)
+            fired += 1
         if is_held:
             self._arm_others(resident, now)
         elif not due:
             self._alarms.arm(resident)  # the clock was set back at this moment
+        return fired
 
     def _arm_others(self, resident: ResidentRun, now: Millis) -> None:
         """The expiry of a wait is postponed: the other timers of the run must still fire."""

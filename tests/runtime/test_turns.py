@@ -13,15 +13,18 @@ import msgspec
 import pytest
 
 from holdfast import tool
-from holdfast.engine.events import AttemptReleased, Continued, StepSucceeded
+from holdfast.engine.events import AttemptReleased, Continued, StepSucceeded, TimerFired
+from holdfast.engine.state import Run
 from holdfast.errors import RunSetAside
 from holdfast.execution.dispatcher import ATTEMPTS_MAX, RELEASED_AT_ONCE
 from holdfast.runtime.clock import SystemClock
 from holdfast.runtime.later import HELD_AT_ONCE, TURNS_BETWEEN, HeldOutcomes
 from holdfast.runtime.load import load_run
+from holdfast.runtime.resident_run import EVICT_MS, may_evict
 from holdfast.runtime.starts import _checked
+from holdfast.runtime.timers import WOKEN_AT_ONCE
 from holdfast.spec.inputs import Inputs
-from holdfast.values import DEFAULT_TENANT, RunNo, sha256
+from holdfast.values import DEFAULT_TENANT, Millis, RunId, RunNo, sha256
 from tests.runtime.bench import opened
 from tests.runtime.manual import by_hand, clock, settled
 
@@ -292,6 +295,50 @@ async def test_starts_of_a_cancelled_run_that_wait_for_a_slot_are_released_in_se
             turns += 1
         await cancelling
     assert max(released.values()) <= RELEASED_AT_ONCE
+
+
+TIMERS = f"""
+name: timers
+steps:
+  - {{id: loop, kind: foreach, items: $.inputs.xs, concurrency: {ITEMS}, steps: [{{id: t, kind: timer, delay_ms: 3000}}]}}
+"""
+
+
+@by_hand
+async def test_of_many_timers_of_a_run_that_are_due_at_once_some_fire_in_one_turn(tmp_path: Path) -> None:
+    fired: list[int] = []
+    async with opened(tmp_path, [], clock()) as engine:
+        engine.door.watchers.append(
+            lambda batch, entries, seconds: fired.append(
+                sum(isinstance(event, TimerFired) for _, event, _, _ in entries)
+            )
+        )
+        run = await engine.begin(TIMERS, {"xs": list(range(ITEMS))})
+        result = await clock().until(run.result())
+        assert len(result["loop"]["iterations"]) == ITEMS
+    assert sum(fired) == ITEMS
+    assert max(fired) <= WOKEN_AT_ONCE
+
+
+def test_whether_a_run_may_be_evicted_is_known_from_its_first_timer_that_is_due_soon() -> None:
+    read: list[int] = []
+
+    class Timers(dict[str, Millis]):
+        def values(self) -> Any:
+            for at in super().values():
+                read.append(at)
+                yield at
+
+    due, soon, later = Millis(1_000), Millis(1_000 + EVICT_MS), Millis(1_001 + EVICT_MS)
+    run = Run(RunNo(1), RunId(""), "", status="waiting")
+    for timers, may, looks in (
+        ((later, later), True, 2),
+        ((later, soon, due, due), False, 2),
+        ((due,) * 100, False, 1),
+    ):
+        read.clear()
+        run.timers = Timers((str(index), at) for index, at in enumerate(timers))
+        assert (may_evict(run, due), len(read)) == (may, looks)
 
 
 @by_hand

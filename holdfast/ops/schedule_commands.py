@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.errors import InvalidInputs, InvalidSpec
+import msgspec
+
+from holdfast.errors import InvalidInputs, InvalidSpec, Problem
+from holdfast.ops.schedule_folder import StoredSchedules, unknown_workflows
 from holdfast.runtime.engine import Engine
 from holdfast.schedule.wall import DAY
 from holdfast.schedule.zones import zone
@@ -15,6 +18,7 @@ from holdfast.spec.moments import parse_moment
 from holdfast.spec.schedule import schedule_from_text
 from holdfast.spec.schedule_check import check_reach, check_signed
 from holdfast.spec.schedule_record import ScheduleSpec
+from holdfast.spec.triggers import RunTrigger
 from holdfast.triggers.backfills import Backfill
 from holdfast.triggers.schedules import Fired
 from holdfast.values import Millis
@@ -35,7 +39,17 @@ class ScheduleCommands:
         if self._engine.registry.guard.guarded and (problems := check_signed([spec]) + check_reach([spec])):
             raise InvalidSpec(problems)
         is_new = await self._schedules.put(tenant, spec)
-        return await self._queries.schedule(tenant, spec.id), is_new
+        view = await self._queries.schedule(tenant, spec.id)
+        return msgspec.structs.replace(view, warnings=await self._unknown(tenant, spec)), is_new
+
+    async def _unknown(self, tenant: str, spec: ScheduleSpec) -> tuple[Problem, ...]:
+        """Warnings about workflows that it names and that are not published yet."""
+        named = [spec.workflow, *([spec.trigger.workflow] if isinstance(spec.trigger, RunTrigger) else [])]
+        for name in named:
+            if await self._engine.store.published(tenant, name) is None:
+                published = await StoredSchedules(self._engine).workflows(tenant)
+                return tuple(unknown_workflows([spec], published))
+        return ()
 
     async def delete(self, tenant: str, schedule_id: str) -> ScheduleView:
         """Delete a schedule, and return it. Its ledger stays."""

@@ -170,7 +170,7 @@ class ScheduleFolder:
         self.plan = await self._registry.swap(self.tenant, read.declared)
         self.problems = ()
         log.info("%s", self.said())
-        _warn([*read.notes, *_unknown(specs, await self._registry.workflows(self.tenant))])
+        _warn([*read.notes, *unknown_workflows(specs, await self._registry.workflows(self.tenant))])
 
     def _read(self) -> Read:
         """Every schedule of every file; raises InvalidSpec with the problems of all of them."""
@@ -249,7 +249,7 @@ def _taken(specs: Sequence[ScheduleSpec], origins: Mapping[str, str]) -> list[Pr
 _MADE_BY = {"api": "the API", "plugin": "a plugin", "code": "a program"}
 
 
-def _unknown(specs: Sequence[ScheduleSpec], published: Sequence[str]) -> list[Problem]:
+def unknown_workflows(specs: Sequence[ScheduleSpec], published: Sequence[str]) -> list[Problem]:
     """Warnings about workflows that are not published, each once: until they are, fires fail, or do not happen."""
     known = set(published)
     first = {spec.workflow: spec for spec in reversed(specs) if spec.workflow not in known}

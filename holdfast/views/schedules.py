@@ -28,7 +28,7 @@ from holdfast.spec.triggers import Exclude, WebhookTrigger
 from holdfast.store.base import Store
 from holdfast.store.schedule_records import LedgerRow, ScheduleRow, ScheduleState
 from holdfast.threads import in_thread
-from holdfast.values import Millis, decode
+from holdfast.values import Millis, decode, rfc3339
 from holdfast.views.cursors import at_cursor, cursor_at
 from holdfast.views.pages import Page
 
@@ -67,6 +67,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
     last_error: str
     as_of: int
     problem: str = ""  # what keeps it from firing in this process
+    warnings: tuple[Problem, ...] = ()  # about what it names
 
     @property
     def total_run_count(self) -> int:
@@ -106,7 +107,7 @@ class ScheduleView(msgspec.Struct, frozen=True):
         if self.status == "unreadable":
             return [Problem("unreadable", self.last_error)]
         stalled = [Problem(STALLED, self.problem)] if self.problem else []
-        return stalled + notes_on(self.spec, self.as_of)
+        return [*stalled, *self.warnings, *notes_on(self.spec, self.as_of)]
 
     @property
     def never_fires(self) -> bool:
@@ -209,7 +210,13 @@ def words_of(spec: ScheduleSpec) -> list[str]:
         return [event_words(spec.trigger)]
     timing = clock.timing
     words = [in_words(parse_expression(text), timing.timezone, timing.dst) for text in timing.expressions]
-    return words + ([f"once at each of {len(timing.instants):,} listed instants"] if timing.instants else [])
+    match timing.instants:
+        case ():
+            return words
+        case (at,):
+            return [*words, f"once, at {rfc3339(Millis(at))}"]
+        case several:
+            return [*words, f"once at each of {len(several):,} listed instants"]
 
 
 def detail_of(row: LedgerRow) -> dict[str, Any]:

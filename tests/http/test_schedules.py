@@ -254,6 +254,17 @@ async def test_a_schedule_that_never_fires_is_accepted_and_noted(ask: Asker) -> 
     assert (await ask("GET", f"{BASE}/nightly/next")).body["never_fires"] is True
 
 
+async def test_a_schedule_whose_workflow_is_not_published_is_accepted_and_noted(ask: Asker) -> None:
+    made = await put(ask, workflow="summ")
+    (note,) = made["notes"]
+    assert (note["code"], note["pointer"], note["hint"]) == (
+        "unknown_workflow",
+        "/workflow",
+        "did you mean sum?",
+    )
+    assert (await put(ask))["notes"] == []
+
+
 async def test_the_ledger_is_read_page_by_page(ask: Asker) -> None:
     await put(ask, **PAST, max_concurrent=0)
     await post(ask, "backfill", {"from": "2026-03-01", "to": "2026-03-03"})

@@ -140,6 +140,18 @@ async def test_a_schedule_is_shown_with_its_runs_and_failures(desk: Desk) -> Non
     assert view.words[0].startswith("at 02:30 every day, Europe/Berlin time")
 
 
+@pytest.mark.parametrize(
+    ("instants", "words"),
+    [
+        (["2030-01-01T00:00:00Z"], "once, at 2030-01-01T00:00:00.000Z"),
+        (["2030-01-01T00:00:00Z", "2031-01-01T00:00:00Z"], "once at each of 2 listed instants"),
+    ],
+)
+async def test_listed_instants_are_said_in_words(desk: Desk, instants: list[str], words: str) -> None:
+    await desk.put(trigger={"kind": "at", "at": instants})
+    assert (await desk.queries.schedule(DEFAULT_TENANT, "nightly")).words == [words]
+
+
 async def test_a_stored_time_that_has_passed_is_not_shown_as_the_next_fire(desk: Desk) -> None:
     await desk.put(next_at=NOW)  # after an edit or a resume an engine looks at once
     view = await desk.queries.schedule(DEFAULT_TENANT, "nightly")

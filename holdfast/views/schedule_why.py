@@ -61,7 +61,7 @@ REASONS: Final[dict[str, tuple[str, str]]] = {
         "no date from now to the end of 2100 matches",
         "holdfast schedules next shows the times of an expression",
     ),
-    "unknown_workflow": ("no workflow of this name was published", "publish it, then start the occurrence with backfill"),
+    "unknown_workflow": ("no workflow of this name was published", "publish it, then start the occurrence with backfill, or a delivery with redeliver"),
     "invalid_inputs": ("the inputs did not fit the workflow", "correct inputs of the schedule"),
     "unresolved_template": (
         "strict_templates is set, and a placeholder of inputs could not be filled in",

@@ -38,7 +38,7 @@ def run(view: RunView, links: Links = no_links) -> types.Run:
         workflow=view.workflow,
         version=view.version,
         number=view.number,
-        status=view.status,
+        status="waiting" if view.is_left else view.status,
         inputs=view.inputs_text,
         output=view.output_text,
         error=view.error,
@@ -77,7 +77,15 @@ def wait(one: Wait, links: list[types.ApprovalLink]) -> types.Wait:
 def _reason_of(view: RunView) -> str | None:
     """Why a run waits, if it is for something that a process or another run has to bring."""
     kinds = sorted({wait.kind for wait in view.waits} & {"no_worker", "no_tool", "key"})
+    if view.is_left:
+        return types.LEFT_ALONE
     return ", ".join(kinds) if view.status == "waiting" and kinds else None
+
+
+def _reason_in_lists(line: RunSummary) -> str | None:
+    if line.is_left:
+        return types.LEFT_ALONE
+    return None if line.row.needs is None else lacks_of(msgspec.json.decode(line.row.needs))
 
 
 def run_line(line: RunSummary) -> types.RunLine:
@@ -86,14 +94,14 @@ def run_line(line: RunSummary) -> types.RunLine:
         run_id=row.id,
         workflow=row.workflow,
         version=row.version,
-        status=row.status,
+        status="waiting" if line.is_left else row.status,
         labels=runs.labels_of(row),
         created_at=time_text(row.created_at),
         finished_at=time_or_none(row.finished_at),
         rerun_of=row.rerun_of,
         rerun_as=line.rerun_as,
         parent_job_id=row.parent_job_id,
-        reason=None if row.needs is None else lacks_of(msgspec.json.decode(row.needs)),
+        reason=_reason_in_lists(line),
         number=row.number,
         started_at=time_or_none(line.started_at),
         error=None if error is None else types.ShortError(error.kind, error.message, error.path),

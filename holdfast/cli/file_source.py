@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from datetime import datetime
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ import msgspec
 from holdfast.api import present, present_plans, present_pulse
 from holdfast.api.principal import LOCAL_ID
 from holdfast.api.types import (
+    LEFT_ALONE,
     BulkItem,
     Diff,
     Explanation,
@@ -41,6 +43,7 @@ from holdfast.runtime.plans import Plans
 from holdfast.runtime.rerun import Again
 from holdfast.store.lock import holder_of
 from holdfast.store.open import shown
+from holdfast.store.records import RunRow
 from holdfast.tools.registry import Registry
 from holdfast.values import DEFAULT_TENANT, TERMINAL, Millis, RunId
 from holdfast.views.all_events import EncodedEvent, History, TailOfAll, encoded
@@ -75,8 +78,18 @@ class FileSource:
 
     @contextlib.asynccontextmanager
     async def _reading(self) -> AsyncIterator[Queries]:
+        async with self._reading_runs() as (queries, _):
+            yield queries
+
+    @contextlib.asynccontextmanager
+    async def _reading_runs(self) -> AsyncIterator[tuple[Queries, Callable[[Shown, RunRow], Shown]]]:
+        """And a function that corrects the status of a run that nothing continues."""
         async with reading(self._settings) as store:
-            yield Queries(store, Plans(store, self._settings.template_env))
+            holder, epoch = holder_of(self.place), store.epoch_now()
+            yield (
+                Queries(store, Plans(store, self._settings.template_env)),
+                partial(_as_driven, holder, epoch),
+            )
 
     @contextlib.asynccontextmanager
     async def _acting(self, *, may_create: bool = False) -> AsyncIterator[Engine]:
@@ -88,27 +101,21 @@ class FileSource:
             return (await found(store, word, is_open=is_open)).id
 
     async def runs(self, *, cursor: str | None, limit: int, **wanted: Any) -> RunPage:
-        async with self._reading() as queries:
+        async with self._reading_runs() as (queries, as_driven):
             page = await queries.runs(DEFAULT_TENANT, cursor=cursor, limit=limit, **wanted)
             lines = await queries.summaries(page.items)
-        return RunPage([self._as_driven(present.run_line(line)) for line in lines], page.cursor)
+        return RunPage([as_driven(present.run_line(line), line.row) for line in lines], page.cursor)
 
     async def run(self, run_id: str) -> Run:
-        async with self._reading() as queries:
-            view = await queries.run(DEFAULT_TENANT, run_id)
+        async with self._reading_runs() as (queries, as_driven):
+            view, row = await queries.run(DEFAULT_TENANT, run_id), await queries.row(DEFAULT_TENANT, run_id)
         run = msgspec.structs.replace(present.run(view), inputs=view.inputs, output=view.output)
-        return self._as_driven(run)
+        return as_driven(run, row)
 
     @property
     def _is_driven(self) -> bool:
         """Whether a process has the file open."""
         return bool(holder_of(self.place))
-
-    def _as_driven(self, run: Shown) -> Shown:
-        """An open run that no engine drives is waiting, whatever its row says."""
-        if run.status in TERMINAL or self._is_driven:
-            return run
-        return msgspec.structs.replace(run, status="waiting", reason=run.reason or NO_ENGINE)
 
     async def steps(self, run_id: str, *, every: bool) -> tuple[dict[str, StepView], list[str]]:
         async with self._reading() as queries:
@@ -134,9 +141,7 @@ class FileSource:
 
     async def explain(self, run_id: str) -> Explanation:
         async with self._reading() as queries:
-            why = present.explanation(await queries.explain(DEFAULT_TENANT, run_id))
-        is_open = why.status not in TERMINAL
-        return why if self._is_driven or not is_open else msgspec.structs.replace(why, status="waiting")
+            return present.explanation(await queries.explain(DEFAULT_TENANT, run_id))
 
     async def cancel(self, run_id: str, reason: str) -> str:
         async with self._acting() as engine:
@@ -316,6 +321,18 @@ class OwnedFileSource(FileSource):
 
     async def roll_back(self, name: str, number: int) -> Release:
         return await self._owner.roll_back(name, number)
+
+
+def _as_driven(holder: Mapping[str, object], epoch: int, run: Shown, row: RunRow) -> Shown:
+    """An open run that no engine drives is waiting, whatever its row says."""
+    if run.status in TERMINAL:
+        return run
+    if not holder:
+        return msgspec.structs.replace(run, status="waiting", reason=run.reason or NO_ENGINE)
+    is_owned = row.owner is not None and row.owner_epoch == epoch
+    if holder.get("executes") != "own" or is_owned:
+        return run
+    return msgspec.structs.replace(run, status="waiting", reason=LEFT_ALONE)
 
 
 def _encoded(event: EncodedEvent | tuple[Position[int] | None, RunEvent]) -> EncodedEvent:

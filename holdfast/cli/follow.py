@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.api.types import Run
+from holdfast.api.types import LEFT_ALONE, Run
 from holdfast.cli.ask import decision, may_ask
 from holdfast.cli.render import (
     FRAMES_PER_SECOND,
@@ -136,8 +136,8 @@ class Follower:
         return await self._part(run)
 
     def _is_left_alone(self, run: Run) -> int:
-        """No engine has the file open, so nothing of the run will change."""
-        say(f"run {run.run_id} is waiting: {NO_ENGINE}")
+        """No engine drives the run, so nothing of it will change."""
+        say(f"run {run.run_id} is waiting: {run.reason if run.reason == LEFT_ALONE else NO_ENGINE}")
         self._say_command("continue it", "run", "--continue", run.run_id)
         return WAITS_FOR_OUTSIDE
 
@@ -156,6 +156,8 @@ class Follower:
                 if not has_begun:  # past steps are shown at once, later ones as they happen
                     has_begun = True
                     begin()
+                if run.reason == LEFT_ALONE:
+                    return
                 if self._leaves_stuck:
                     self._ask_or_leave(run_id, begin)
 

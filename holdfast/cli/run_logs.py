@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.api.types import LogLine
+from holdfast.api.types import LEFT_ALONE, LogLine
 from holdfast.cli.file import finished
 from holdfast.cli.follow import WAITS_FOR_OUTSIDE
 from holdfast.cli.options import Usage, settings_of
@@ -43,8 +43,8 @@ async def _logs(settings: Settings, given: Given) -> int:
                 return UNWRITTEN
             if is_finished:  # asked before the lines were read: none can follow
                 break
-            if shown.reason == NO_ENGINE:
-                say(f"run {run_id} is waiting: {NO_ENGINE}\ncontinue it: holdfast run --continue {run_id}")
+            if shown.reason in (NO_ENGINE, LEFT_ALONE):
+                say(f"run {run_id} is waiting: {shown.reason}\ncontinue it: holdfast run --continue {run_id}")
                 return WAITS_FOR_OUTSIDE
             after = seen
             await asyncio.sleep(FOLLOW_SECONDS)

@@ -284,7 +284,7 @@ def parts_of(
     callbacks = Callbacks(store, clock, door, runs, core.waiters, core.outputs, gate)
     deliver = partial(callbacks.deliver, by="poll")
     polling = Polling(store, clock, door, runs, registry, deliver, polls_max=core.polls_max)
-    memory = Memory(clock, door, core.dispatch, core.workers, core.waiters)
+    memory = Memory(clock, door, core.dispatch, core.workers, core.waiters, core.ownership.drives)
     queries = Queries(store, core.plans, memory, core.options.artefacts)
     outbox = Outbox(store, clock, core.committer, queries, registry, core.secrets, manual_clock=manual_clock)
     fires = Fires(store, clock, core.committer, door, starts, runs.cancel, manual_clock=manual_clock)

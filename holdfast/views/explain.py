@@ -72,6 +72,10 @@ class Around:
     def drives(self, row: RunRow) -> bool:
         return self.pid is not None and row.owner is not None and row.owner_epoch == self.epoch
 
+    def leaves(self, row: RunRow) -> bool:
+        """Return whether the process that has the file leaves this run to another one."""
+        return row.owner is not None and not self.drives(row)
+
     def able(self, tenant: str, service: str) -> int:
         """Return how many workers serve this service now."""
         return sum(
@@ -116,6 +120,9 @@ class AroundLive(Around):
 
     def drives(self, row: RunRow) -> bool:
         return row.no in self._memory.residents or super().drives(row) or self.other_node(row) is not None
+
+    def leaves(self, row: RunRow) -> bool:
+        return not self._memory.drives(row.no) or super().leaves(row)
 
     def other_node(self, row: RunRow) -> str | None:
         other = None if row.owner_epoch is None else self._others.get(row.owner_epoch)
@@ -181,11 +188,12 @@ async def _explained(store: Store, row: RunRow, plan: Plan, around: Around) -> E
     looker = _Looker(
         run, plan, await _since(store, run), await _holders(store, run), around, is_driven=is_driven
     )
-    found = [*_of_the_run(run, row, around, is_driven=is_driven), *looker.of_steps(), *looker.of_scopes()]
+    whole = _of_the_run(run, row, around)
+    found = [*whole, *looker.of_steps(), *looker.of_scopes()]
     drives = around.pid if is_driven and isinstance(around.pid, int) else None
     return Explanation(
         row.id,
-        row.status,
+        "waiting" if any(one.reason == "not_driven" for one in whole) else row.status,
         drives,
         found[: limits.now.explain_reasons_max],
         max(0, len(found) - limits.now.explain_reasons_max),
@@ -237,7 +245,7 @@ async def _holders(store: Store, run: Run) -> dict[str, str]:
     return holders
 
 
-def _of_the_run(run: Run, row: RunRow, around: Around, *, is_driven: bool) -> list[Reason]:
+def _of_the_run(run: Run, row: RunRow, around: Around) -> list[Reason]:
     reasons = []
     if (trouble := around.trouble(run.no)) is not None:
         reasons.append(Reason("", trouble[0], run.at, None, trouble[1]))
@@ -254,7 +262,7 @@ def _of_the_run(run: Run, row: RunRow, around: Around, *, is_driven: bool) -> li
         reasons.append(Reason("", "not_driven", run.at, None, f"{go_on} (no process drives it)"))
     elif (node := around.other_node(row)) is not None:
         reasons.append(Reason("", "other_node", run.at, None, f"node {node}, which drives it"))
-    elif not is_driven and row.owner is not None:
+    elif around.leaves(row):
         other = f"{go_on}, once process {around.pid}, which has the file and drives other runs, is done"
         reasons.append(Reason("", "not_driven", run.at, None, other))
     elif not run.begun:

@@ -3,6 +3,8 @@ stored."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from holdfast.execution.dispatcher import Dispatch
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import Door
@@ -14,12 +16,19 @@ from holdfast.workers.service import Workers
 
 class Memory:
     def __init__(
-        self, clock: Clock, door: Door, dispatch: Dispatch, workers: Workers, waiters: Waiters
+        self,
+        clock: Clock,
+        door: Door,
+        dispatch: Dispatch,
+        workers: Workers,
+        waiters: Waiters,
+        drives: Callable[[RunNo], bool],
     ) -> None:
         self._clock, self._door, self._workers = clock, door, workers
         self.residents, self.caught_up = door.residents, door.caught_up
         self.lines_of = dispatch.queues.limits_of  # the limits that starts of a run wait for
         self.ended, self.rests = waiters.ended, waiters.rests
+        self.drives = drives  # whether this process continues a run by itself
 
     @property
     def now(self) -> Millis:

@@ -39,6 +39,7 @@ class RunSummary(msgspec.Struct, frozen=True):
     error: Error | None
     wait: FirstWait | None
     rerun_as: RunId | None = None  # the newest run that reran it
+    is_left: bool = False  # as in RunView
 
 
 async def summaries(store: Store, rows: Sequence[RunRow]) -> list[RunSummary]:

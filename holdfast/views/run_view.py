@@ -41,6 +41,7 @@ class RunView(msgspec.Struct, frozen=True):
     trigger: Trigger | None = None
     seq: int = 0  # the row that this is as of
     heads: dict[str, Head] = {}  # the beginnings of values that are truncated
+    is_left: bool = False  # it is open, and the process that has the file drives other runs
 
     @property
     def inputs(self) -> Any:

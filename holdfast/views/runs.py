@@ -183,7 +183,12 @@ class Queries:
             trigger=started.trigger,
             seq=ends.last[0],
             heads=heads,
+            is_left=self._is_left(row),
         )
+
+    def _is_left(self, row: RunRow) -> bool:
+        """Return whether a run is open, and this process has the file but does not drive the run."""
+        return row.status not in TERMINAL and self._memory is not None and not self._memory.drives(row.no)
 
     async def _set_aside(self, no: RunNo) -> SetAside | None:
         if self._memory is None:
@@ -266,7 +271,10 @@ class Queries:
 
     async def summaries(self, rows: Sequence[RunRow]) -> list[RunSummary]:
         """Return what a list says of each run: when it began, why it failed, what it waits for first."""
-        return await summaries(self.store, rows)
+        found = await summaries(self.store, rows)
+        return [
+            msgspec.structs.replace(one, is_left=True) if self._is_left(one.row) else one for one in found
+        ]
 
     async def artefact(self, tenant: str, sha256: str) -> StoredFile:
         """Return a file that a run of the tenant refers to."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import signal
 
+from holdfast import SyncClient
+from holdfast.api.types import LEFT_ALONE
 from tests.cli.conftest import Cli
 
 HELD = "- {id: held, tool: hold}"
@@ -54,6 +56,34 @@ def test_a_run_that_a_stranger_starts_waits_for_a_server(cli: Cli) -> None:
     first.send_signal(signal.SIGINT)
     first.communicate(timeout=120)
     assert cli.run("run", "--continue", run_id, "--tools", "tools").returncode == 0
+
+
+def test_a_run_that_the_process_with_the_file_does_not_execute_is_shown_as_waiting(cli: Cli) -> None:
+    cli.stopped_by(signal.SIGINT, "run", cli.flow(HELD), "--tools", "tools")
+    run_id = cli.json("runs", "list")["items"][0]["run_id"]
+    second = cli.start("run", cli.flow(HELD), "--tools", "tools")
+    cli.until(second, "at work")
+    listed = {one["run_id"]: (one["status"], one["reason"]) for one in cli.json("runs", "list")["items"]}
+    assert listed.pop(run_id) == ("waiting", LEFT_ALONE)
+    assert list(listed.values()) == [("running", None)]
+    assert cli.json("runs", "show", run_id)["reason"] == LEFT_ALONE
+    why = cli.json("runs", "explain", run_id)
+    assert why["status"] == "waiting" and why["reasons"][0]["reason"] == "not_driven"
+    with SyncClient(f"unix:{cli.folder / 'holdfast.db.sock'}") as client:
+        found, (second_line, first_line) = client.run(run_id), client.runs().items
+    assert (found.status, found.reason) == (first_line.status, first_line.reason) == ("waiting", LEFT_ALONE)
+    assert (second_line.status, second_line.reason) == ("running", None)
+
+
+def test_following_a_run_that_the_process_with_the_file_does_not_execute_says_so_and_ends(cli: Cli) -> None:
+    cli.stopped_by(signal.SIGINT, "run", cli.flow(HELD), "--tools", "tools")
+    run_id = cli.json("runs", "list")["items"][0]["run_id"]
+    second = cli.start("run", cli.flow(HELD), "--tools", "tools")
+    cli.until(second, "at work")
+    for command in (["watch", run_id], ["logs", run_id, "-f"]):
+        followed = cli.run("runs", *command)
+        assert followed.returncode == 4 and LEFT_ALONE in followed.stderr
+        assert f"holdfast run --continue {run_id}" in followed.stderr
 
 
 def test_commands_need_no_key_where_the_server_runs(cli: Cli) -> None:

@@ -72,6 +72,7 @@ from holdfast.api.types.plans import (
     Validation,
 )
 from holdfast.api.types.runs import (
+    LEFT_ALONE,
     BulkFilter,
     BulkItem,
     BulkPage,
@@ -201,6 +202,7 @@ __all__ = [
     "ANSWER_BYTES_MAX",
     "ID_CHARS_MAX",
     "KEY_PATTERN",
+    "LEFT_ALONE",
     "NAME_CHARS_MAX",
     "PAGE",
     "PAGE_MAX",

@@ -141,6 +141,10 @@ class Run(msgspec.Struct, frozen=True):
     heads: dict[str, Head] = {}
 
 
+# The reason of a run that waits because the one process that may execute it has others to execute.
+LEFT_ALONE: Final = "the process that has this file open executes other runs"
+
+
 class ShortError(msgspec.Struct, frozen=True):
     """Why a run failed; the message has at most 200 characters here."""
 

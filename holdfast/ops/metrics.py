@@ -26,7 +26,7 @@ from holdfast.engine.events import StepFailed, StepSucceeded
 from holdfast.execution.dispatcher import Dispatch
 from holdfast.runtime.clock import Clock
 from holdfast.runtime.door import Door
-from holdfast.runtime.entries import Entry, PlainRow
+from holdfast.runtime.entries import Entry
 from holdfast.runtime.wakes import Wakes
 from holdfast.store.base import Store
 from holdfast.store.batch import Batch
@@ -50,7 +50,7 @@ REQUEST_SECS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 
 WAIT_KINDS: Final = ("approval", "callback", "condition", "key", "signal")
 DELIVERY_OUTCOMES: Final = ("delivered", "failed", "dead", "replayed", "discarded")
 
-_SUCCESSES: Final = (PlainRow, StepSucceeded)
+_SUCCESSES: Final = (tuple, StepSucceeded)  # a PlainRow is a tuple
 _kind, _seq, _ending = itemgetter(4), itemgetter(1), attrgetter("kind", "outcome")
 
 Label = TypeVar("Label")
@@ -159,7 +159,11 @@ class Metrics:
         self._kinds.add_all(map(_kind, rows))
         self._commit_rows.add(len(rows))
         self._commit_secs.add(int(seconds * 100_000 + 0.5))
-        if succeeded := [event.ran_ms for _, event, _, _ in entries if isinstance(event, _SUCCESSES)]:
+        if succeeded := [
+            event[0] if isinstance(event, tuple) else event.ran_ms
+            for _, event, _, _ in entries
+            if isinstance(event, _SUCCESSES)
+        ]:
             self._step_secs.add_all(succeeded)
         if batch.has_rest:
             self._waits_ended.update(map(_ending, batch.closed_waits))
@@ -178,9 +182,9 @@ class Metrics:
     def _first_steps(self, batch: Batch, entries: list[Entry]) -> None:
         """Record how long the first steps of runs waited to start, from the second row of each run."""
         self._first_step_secs.add_all([
-            max(0, row[3] - event.ran_ms - resident.run.created_at)
+            max(0, row[3] - (event[0] if isinstance(event, tuple) else event.ran_ms) - resident.run.created_at)
             for row, (resident, event, *_) in zip(batch.rows, entries, strict=True)
-            if row[1] == 2 and isinstance(event, (PlainRow, StepSucceeded, StepFailed))
+            if row[1] == 2 and isinstance(event, (tuple, StepSucceeded, StepFailed))
         ])  # fmt: skip
 
     def _ends(self, ended: dict[RunNo, RunChange], entries: list[Entry]) -> None:

@@ -50,9 +50,8 @@ from holdfast.runtime.clock import Clock
 from holdfast.runtime.commits import Commits, Process
 from holdfast.runtime.committer import Committer
 from holdfast.runtime.effect_handler import EffectHandler
-from holdfast.runtime.entries import KINDS, NO_DECISIONS, Entry, PlainRow, Reply, answer
+from holdfast.runtime.entries import KINDS, NO_DECISIONS, Entry, Reply, answer
 from holdfast.runtime.fatal_runs import FatalRuns
-from holdfast.runtime.large_arguments import Start
 from holdfast.runtime.later import HeldOutcomes, SplitDecisions
 from holdfast.runtime.resident_run import (
     ResidentRun,
@@ -169,7 +168,7 @@ class Door:
     def succeed(self, resident: ResidentRun, path: str, number: int, output: bytes, ran_ms: int) -> None:
         """Apply the success of an attempt, as `apply` does. If a call or the end of the run follows, no event and no decision is made: its row has
         both."""
-        if self._held.holds and resident.schedule is not None:
+        if resident.schedule is not None and self._held.holds:
             return self._held.put(resident.run.no, StepSucceeded(path, number, msgspec.Raw(output), ran_ms))
         led = resident.open_call
         way = led.then if led is not None and led.name == path else self._way_from(resident, path, number)
@@ -189,12 +188,12 @@ class Door:
         if body is None:
             return self.apply(resident, StepSucceeded(path, number, msgspec.Raw(output), ran_ms))
         if way.call is None:
-            resident.open_call = None
+            resident.open_call = start = None
             self._note_end(resident)
         else:
-            resident.open_call = way
+            resident.open_call, start = way, (no, way.name, 1)
         commits.batch.rows.append((no, run.seq, resident.epoch, at, SUCCEEDED, body))
-        commits.entries.append((resident, PlainRow(way.name, ran_ms), NO_DECISIONS, None))
+        commits.entries.append((resident, (ran_ms, start), NO_DECISIONS, None))
         resident.journal_bytes = size = resident.journal_bytes + len(body)
         if size > resident.snapshot_at:
             self._snapshot(resident)
@@ -421,7 +420,7 @@ class Door:
         stops: Stops = {}
         for resident, event, decisions, reply in self._start_plainly(entries):
             try:
-                if type(event) is PlainRow:
+                if type(event) is tuple:
                     self._end(resident)
                 for decision in decisions:
                     if type(decision) is StartAttempt:
@@ -448,16 +447,13 @@ class Door:
 
     def _start_plainly(self, entries: list[Entry]) -> list[Entry]:
         """Carry out the plain rows that only start a call. Return the other entries."""
-        starts: list[Start] = []
-        rest: list[Entry] = []
-        for entry in entries:
-            if type(row := entry[1]) is PlainRow and row.start:
-                starts.append((entry[0].run.no, row.start, 1))
-            else:
-                rest.append(entry)
-        if starts:
-            self.handler.start_attempts(starts)
-        return rest
+        starts = [start for _, row, _, _ in entries if type(row) is tuple and (start := row[1]) is not None]
+        if not starts:
+            return entries
+        self.handler.start_attempts(starts)
+        if len(starts) == len(entries):
+            return []
+        return [entry for entry in entries if type(entry[1]) is not tuple or entry[1][1] is None]
 
     def _stop(self, stops: Stops) -> None:
         if stops:  # together, because finding those that have not begun is expensive

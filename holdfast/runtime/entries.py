@@ -6,11 +6,10 @@ import asyncio
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
-import msgspec
-
 from holdfast.engine.codec import decode_row
 from holdfast.engine.decisions import Decision
 from holdfast.engine.events import Event
+from holdfast.runtime.large_arguments import Start
 from holdfast.runtime.resident_run import ResidentRun
 from holdfast.store.batch import Batch
 from holdfast.store.records import JournalRow
@@ -22,13 +21,9 @@ NO_DECISIONS: Final[list[Decision]] = []  # of a plain row, which has them in it
 Reply = asyncio.Future[None]
 
 
-class PlainRow(msgspec.Struct, gc=False):
-    """Stands for the event and the decision of a plain row: a call succeeded, and the next one starts or the run ends. `read_back` makes
-    them."""
-
-    start: str  # the path that starts; empty: the run has ended
-    ran_ms: int
-
+# Stands for the event and the decision of a plain row, which `read_back` makes: a call succeeded after so many milliseconds, and the next
+# one starts, or the run has ended (None).
+PlainRow = tuple[int, Start | None]
 
 # One for each row of a batch, in the same order.
 Entry = tuple[ResidentRun, Event | PlainRow, list[Decision], Reply | None]
@@ -47,7 +42,7 @@ class Ahead(NamedTuple):
 def read_back(entry: Entry, row: JournalRow) -> tuple[Event, list[Decision]]:
     """Return the event and the decisions of an entry, from the entry or from its row."""
     _, event, decisions, _ = entry
-    return decode_row(row[5]) if isinstance(event, PlainRow) else (event, decisions)
+    return decode_row(row[5]) if isinstance(event, tuple) else (event, decisions)
 
 
 def run_no(entry: Entry) -> RunNo:

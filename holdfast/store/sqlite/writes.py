@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from itertools import chain, groupby
+from functools import reduce
+from itertools import groupby
+from operator import iconcat
 from typing import Any, Final
 
 import apsw
@@ -94,7 +96,7 @@ class Writes:
             return
         while start < len(rows):
             size = min(1 << ((len(rows) - start).bit_length() - 1), ROWS_PER_STATEMENT_MAX)
-            execute(many[size], list(chain.from_iterable(rows[start : start + size])))
+            execute(many[size], reduce(iconcat, rows[start : start + size], []))
             start += size
 
     def _put_runs(self, batch: Batch) -> None:

@@ -96,7 +96,7 @@ class Signature:
         fields = [
             (f"_{place}", kind, msgspec.field(name=name)) for place, (name, kind) in enumerate(exact.items())
         ]
-        form = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True)
+        form = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, gc=False)
         return msgspec.json.Decoder(form).decode
 
     def _converted(self, args: dict[str, Any]) -> dict[str, Any]:

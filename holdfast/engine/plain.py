@@ -88,9 +88,10 @@ def pass_on(plan: Plan, run: Run, way: Way, path: str, output: bytes, ran_ms: in
     if (keep := step.keep) and run.kept_bytes > limits.now.kept_bytes_max:
         return None
     assert call is not None  # see Way.then
-    inputs, of_inputs = None, call.of_inputs
-    if of_inputs is not None and (decoded := run.__dict__.get("decoded")) and "" in decoded:
-        inputs = of_inputs(decoded[""])
+    try:
+        inputs = None if (of_inputs := call.of_inputs) is None else of_inputs(run.__dict__["decoded"][""])
+    except KeyError:
+        inputs = None  # no expression has asked for the run's inputs yet
     if inputs is None:
         seen = {path: value} if keep == KEEP_NAMED else NO_OUTPUTS
         try:
@@ -98,8 +99,9 @@ def pass_on(plan: Plan, run: Run, way: Way, path: str, output: bytes, ran_ms: in
         except BROKEN:
             return None  # a failure
     head, middle, tail = way.texts or plain_texts(way, path)
-    body = b"".join((head, output, b",%d" % ran_ms if ran_ms else b",0", middle, inputs, tail))
-    if body.find(b'"$') >= 0 or len(body) > PLAIN_BYTES_MAX:
+    text = b"".join((head, output, b",%d" % ran_ms if ran_ms else b",0", middle, inputs, tail))
+    body = text.decode()
+    if '"$' in body or len(text) > PLAIN_BYTES_MAX:  # in text this is cheaper than in bytes
         return None  # there may be references, or what looks like one
     if keep:
         keep_output(run, path, value, keep)
@@ -110,16 +112,17 @@ def pass_on(plan: Plan, run: Run, way: Way, path: str, output: bytes, ran_ms: in
         step.keep = way.keep
     run.seq += 1
     run.at = at
-    return body.decode()
+    return body
 
 
 def end(plan: Plan, run: Run, way: Way, path: str, output: bytes, ran_ms: int, at: Millis) -> str | None:
     """Apply the success of the only open call, after which the run ends. Return the body of the row, or None as above."""
     head, middle, _ = way.texts or plain_texts(way, path)
-    body = b"".join((head, output, b",%d" % ran_ms if ran_ms else b",0", middle))
-    if body.find(b'"$') >= 0 or len(body) > PLAIN_BYTES_MAX:
+    text = b"".join((head, output, b",%d" % ran_ms if ran_ms else b",0", middle))
+    body = text.decode()
+    if '"$' in body or len(text) > PLAIN_BYTES_MAX:
         return None
-    return body.decode() if completes(plan, run, path, msgspec.Raw(output), at) else None
+    return body if completes(plan, run, path, msgspec.Raw(output), at) else None
 
 
 def completes(plan: Plan, run: Run, path: str, output: msgspec.Raw, at: Millis) -> bool:

@@ -126,13 +126,13 @@ class Runner:
                 tool.waits()
                 attempt = hand.as_attempt()
                 return self._answered(attempt, event or self._succeeded(attempt, text, began))
-            attempt = hand.attempt
             if event is not None:
                 self._settle(resident, hand.as_attempt(), event)
-            elif attempt is not None and (attempt.is_known or attempt.lines is not None):
+            elif (attempt := hand.attempt) is not None and (attempt.is_known or attempt.lines is not None):
                 self._settle(resident, attempt, self._succeeded(attempt, text, began))
             else:
-                door.succeed(resident, path, number, text, int((monotonic() - began) * 1000))
+                ran = monotonic() - began
+                door.succeed(resident, path, number, text, 0 if ran < 0.001 else int(ran * 1000))
         self.task = None
         self._on_end()
 

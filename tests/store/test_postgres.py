@@ -187,6 +187,26 @@ async def test_a_commit_that_the_server_refuses_is_told_at_once_and_the_next_one
     await store.close()
 
 
+@pytest.mark.parametrize("code", ["40P01", "40001", "55P03"])
+async def test_a_claim_that_the_server_takes_back_because_of_another_statement_is_tried_again_later(
+    postgres_server: Server, code: str
+) -> None:
+    """A deadlock, a conflict, or a lock that is held for long. No run is at fault."""
+    database = await postgres_server.new_database()
+    store = PostgresStore(database)
+    await store.open()
+    await commit(store, started(1, wake_at=T0, owned=False))
+    refuse = REFUSE.replace("53100", code).replace("INSERT ON journal", "UPDATE ON run")
+    await postgres_server.execute(refuse, database)
+    with pytest.raises(StoreUnavailable):
+        await store.claim("due", Millis(T0), 1)
+    with pytest.raises(StoreUnavailable):
+        await store.claim_run(RunNo(1))
+    await postgres_server.execute("DROP TRIGGER refuse ON run", database)
+    assert [one.no for one in await store.claim("due", Millis(T0), 1)] == [1]
+    await store.close()
+
+
 async def test_rights_that_are_taken_away_are_no_fault_of_a_run(
     postgres_server: Server,
 ) -> None:

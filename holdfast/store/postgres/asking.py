@@ -21,6 +21,12 @@ from holdfast.store.statements import statements
 READERS_MAX: Final = 4
 ANSWER_SECONDS: Final = 30.0  # a read that takes longer has lost its connection
 
+# The server took a statement back because of another one.
+TAKEN_BACK: Final = (
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+)
 # The outcome of a statement that fails so is unknown, or it can be tried again later: none of them is the fault of a batch.
 AWAY: Final = (
     OSError,
@@ -28,15 +34,14 @@ AWAY: Final = (
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # a server that ends a session between two statements confuses the driver
     asyncpg.PostgresConnectionError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.CannotConnectNowError,
+    asyncpg.OperatorInterventionError,  # a server that ends, starts, or ends a session or statement
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TransactionTimeoutError,
     asyncpg.InsufficientResourcesError,
     asyncpg.ReadOnlySQLTransactionError,
-    asyncpg.QueryCanceledError,
     asyncpg.PostgresSystemError,
     asyncpg.InsufficientPrivilegeError,
+    *TAKEN_BACK,
 )
 
 # The server has refused a statement, and nothing of it counts. What its operator can do stands in the message.

@@ -34,6 +34,7 @@ from holdfast.store.postgres.asking import (
     AWAY,
     READERS_MAX,
     REFUSED,
+    TAKEN_BACK,
     answering_within,
     meaning,
     reason_of,
@@ -68,14 +69,6 @@ NODE_BITS, COUNTER_BITS = 10, 11
 log = logging.getLogger("holdfast")
 
 Done = Callable[[BaseException | None], None]
-
-
-# The server took a commit back because of another one.
-TAKEN_BACK: Final = (
-    asyncpg.DeadlockDetectedError,
-    asyncpg.SerializationError,
-    asyncpg.LockNotAvailableError,
-)
 
 
 class Sending:
@@ -327,7 +320,7 @@ class PostgresStore(PostgresReads):
             )
         if isinstance(error, REFUSED) and not sending.unknown_since:
             return meaning(error, "written")
-        if isinstance(error, (*AWAY, *TAKEN_BACK, StoreUnavailable)):
+        if isinstance(error, (*AWAY, StoreUnavailable)):
             return await self._is_away(error, sending)
         try:
             with answering_within(self._db, COMMIT_SECONDS):

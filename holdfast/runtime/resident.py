@@ -8,8 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Final
 
 from holdfast.engine.state import Run
@@ -131,10 +130,13 @@ class Residents:
             return known, False
         if no in self._door.quarantined:
             return None, False
-        with self._reading((no,)):
+        done = self._begin_reading((no,))
+        try:
             resident = await self._read(no, self._remembered(no, epoch))
             if resident is not None:
                 self._enter(resident)
+        finally:
+            self._end_reading((no,), done)
         if no not in self._door.residents:
             self._on_freed()
         return resident, True
@@ -144,22 +146,25 @@ class Residents:
         memory together, so that none of them is found there before the caller has taken it up."""
         runs = [claim.no for claim in claims]
         asked = [no for no in runs if no not in self._door.residents and no not in self.loading]
-        with self._reading(asked):
+        done = self._begin_reading(asked)
+        try:
             found = [resident for resident in await self._read_many(asked) if resident is not None]
             for resident in found:
                 self._enter(resident)
+        finally:
+            self._end_reading(asked, done)
         return found
 
-    @contextmanager
-    def _reading(self, runs: Sequence[RunNo]) -> Iterator[None]:
-        done = asyncio.get_running_loop().create_future()
-        self.loading.update(dict.fromkeys(runs, done))
-        try:
-            yield
-        finally:
-            for no in runs:
-                del self.loading[no]
-            done.set_result(None)
+    def _begin_reading(self, runs: Sequence[RunNo]) -> asyncio.Future[None]:
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        for no in runs:
+            self.loading[no] = done
+        return done
+
+    def _end_reading(self, runs: Sequence[RunNo], done: asyncio.Future[None]) -> None:
+        for no in runs:
+            del self.loading[no]
+        done.set_result(None)
 
     async def _remembered(self, no: RunNo, epoch: int | None) -> ResidentRun | None:
         """An evicted run whose state is still at hand, else the run as it is stored. Both are the same if no other node has

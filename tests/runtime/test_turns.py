@@ -223,13 +223,19 @@ async def test_runs_that_are_asked_for_in_one_turn_are_read_together_after_the_f
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        runs, asked, load_many = await evicted(engine, 10), list[list[int]](), engine.store.load_many
+        runs, asked = await evicted(engine, 10), list[list[int]]()
+        load, load_many = engine.store.load, engine.store.load_many
         numbers = [(await engine.runs.row_of(run.id)).no for run in runs]
+
+        async def counted_one(one: Any) -> Any:
+            asked.append([one])
+            return await load(one)
 
         async def counted(several: Any) -> Any:
             asked.append(list(several))
             return await load_many(several)
 
+        monkeypatch.setattr(engine.store, "load", counted_one)
         monkeypatch.setattr(engine.store, "load_many", counted)
         found = await asyncio.gather(*[engine.runs._residents.stored(no) for no in numbers])
     assert sorted(asked) == [numbers[:1], numbers[1:]]
@@ -241,14 +247,20 @@ async def test_a_run_that_cannot_be_read_does_not_keep_those_back_that_are_read_
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async with opened(tmp_path, [], clock()) as engine:
-        runs, load_many = await evicted(engine, 3), engine.store.load_many
+        runs, load, load_many = await evicted(engine, 3), engine.store.load, engine.store.load_many
         broken = (await engine.runs.row_of(runs[1].id)).no
+
+        async def breaks_alone(no: Any) -> Any:
+            if no == broken:
+                raise ValueError("not a row")
+            return await load(no)
 
         async def breaks(numbers: Any) -> Any:
             if broken in numbers:
                 raise ValueError("not a row")
             return await load_many(numbers)
 
+        monkeypatch.setattr(engine.store, "load", breaks_alone)
         monkeypatch.setattr(engine.store, "load_many", breaks)
         outcomes = await asyncio.gather(
             *[engine.runs.signal(run.id, "go", 1) for run in runs], return_exceptions=True

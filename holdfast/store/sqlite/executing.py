@@ -16,7 +16,10 @@ _SIZED: Final = frozenset({bytes, str})
 
 
 def execute_all(cursor: apsw.Cursor, statement: str, rows: Sequence[Sequence[Any]]) -> None:
-    cursor.executemany(statement, rows, can_cache=not any(map(_is_large, rows)))
+    if len(rows) == 1:
+        cursor.execute(statement, rows[0], can_cache=not _is_large(rows[0]))
+    else:
+        cursor.executemany(statement, rows, can_cache=not any(map(_is_large, rows)))
 
 
 def execute(db: apsw.Connection, statement: str, values: Sequence[Any]) -> apsw.Cursor:

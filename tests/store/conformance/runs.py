@@ -134,6 +134,15 @@ class RunsConformance:
         ]
         assert await store.load_many([]) == []
 
+    async def test_a_run_is_read_alone_as_it_is_among_others(self, store: Store) -> None:
+        batch = started(1, 2, rows=3)
+        batch.snapshots += [(RunNo(2), 0, 2, b"open"), (RunNo(2), 1, 2, b"done")]
+        batch.traces.append((RunNo(1), "00-aa-bb-01"))
+        await commit(store, batch)
+        alone = [await store.load(RunNo(no)) for no in (1, 2)]
+        assert alone == await store.load_many([RunNo(1), RunNo(2)])
+        assert await store.load(RunNo(3)) is None
+
     async def test_without_a_snapshot_load_gives_every_row(self, store: Store) -> None:
         await commit(store, started(1, rows=600))
         loaded = await store.load(RunNo(1))

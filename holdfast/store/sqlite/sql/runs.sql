@@ -52,6 +52,13 @@ SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at
        coalesce((SELECT seq FROM snapshot WHERE run = r.no AND part = 0), 0)
   FROM json_each(?) asked CROSS JOIN run r ON r.no = asked.value LEFT JOIN series s ON s.no = r.series;
 
+-- name: run_to_load
+SELECT r.no, r.tenant, r.id, version, status, epoch, owner, owner_epoch, wake_at, needs, labels, created_at, finished_at,
+       parent_job_id, s.workflow, rerun_of, nullif(s.number, 0), r.schedule, r.slot,
+       coalesce((SELECT parent FROM trace WHERE run = r.no), ''),
+       coalesce((SELECT seq FROM snapshot WHERE run = r.no AND part = 0), 0)
+  FROM run r LEFT JOIN series s ON s.no = r.series WHERE r.no = ?;
+
 -- name: stretches
 -- The parts of the index of lists that a list is made of: where each has runs older than :before, and the newest of them.
 SELECT t.series, t.status, t.runs,

@@ -261,7 +261,10 @@ class Door:
                 outputs = [outcome.output for outcome in event.taken.values()]
                 for value in (*event.vars.values(), *outputs):
                     self._note_artefacts(resident, bytes(value))
-        if not self._begin_plainly(resident, event, reply, max(new.created_at, not_before)):
+        at = new.created_at
+        if at < not_before:
+            at = not_before
+        if not self._begin_plainly(resident, event, reply, at):
             self.apply(resident, event, reply, not_before)
 
     def _begin_plainly(self, resident: ResidentRun, event: RunStarted, reply: Reply, at: Millis) -> bool:

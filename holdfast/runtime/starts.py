@@ -78,13 +78,13 @@ class RerunRun(msgspec.Struct, kw_only=True):
     request_id: str | None = None
 
 
-class Begun(NamedTuple):
+class Begun(msgspec.Struct, frozen=True, gc=False):
     no: RunNo
     run_id: RunId
     resident: ResidentRun | None  # None if an earlier request started it
 
 
-class Entered(NamedTuple):
+class Entered(msgspec.Struct, frozen=True):
     """A run that the next commit writes, and what is resolved when it is durable."""
 
     resident: ResidentRun
@@ -130,7 +130,7 @@ class Starts:
         if order.request_id is None:
             entered = self._at_once(order) or await self._enter(order, None)
             await entered.reply
-            return _begun(self._stored(entered))
+            return self._stored(entered)
         encoded(order.inputs)
         digest = digest_of(order.workflow, order.inputs)
         return await self._once(order.tenant, order.request_id, digest, partial(self._start, order))
@@ -139,7 +139,7 @@ class Starts:
         """Start a run of the same version as a finished one."""
         self._gate.check()
         if order.request_id is None:
-            return _begun(await self._rerun(order, None))
+            return await self._rerun(order, None)
         encoded(order.inputs)
         wanted = {"again": msgspec.to_builtins(order.again), "inputs": order.inputs or {}}
         digest = digest_of(f"rerun {order.run_id}", wanted)
@@ -150,19 +150,19 @@ class Starts:
         tenant: str,
         request_id: str,
         digest: str,
-        begin: Callable[[tuple[str, str]], Awaitable[ResidentRun]],
+        begin: Callable[[tuple[str, str]], Awaitable[Begun]],
     ) -> Begun:
-        begun: ResidentRun | None = None  # of several concurrent callers only one starts the run
+        begun: Begun | None = None  # of several concurrent callers only one starts the run
 
         async def made() -> Started:
             nonlocal begun
             begun = await begin((request_id, digest))
-            return begun.run.no, begun.run.id
+            return begun.no, begun.run_id
 
         no, run_id = await self._requests.once(tenant, checked_request_id(request_id), digest, made)
-        return Begun(no, run_id, begun)
+        return begun or Begun(no, run_id, None)
 
-    async def _start(self, order: StartRun, request: tuple[str, str] | None) -> ResidentRun:
+    async def _start(self, order: StartRun, request: tuple[str, str] | None) -> Begun:
         entered = await self._enter(order, request)
         await entered.reply
         return self._stored(entered)
@@ -275,7 +275,7 @@ class Starts:
         """The definition of a run that was started before, with those that it names."""
         return (await self._plans.again(tenant, version)).whole
 
-    async def _rerun(self, order: RerunRun, request: tuple[str, str] | None) -> ResidentRun:
+    async def _rerun(self, order: RerunRun, request: tuple[str, str] | None) -> Begun:
         row, before = await self.past(order.run_id, order.tenant)
         plan, run = before.plan, before.run
         ready = await self._plans.again(row.tenant, row.version)
@@ -338,14 +338,14 @@ class Starts:
         door.begin(resident, new, started, reply, asked, firing, at)
         return Entered(resident, ready, reply)
 
-    def _stored(self, entered: Entered) -> ResidentRun:
+    def _stored(self, entered: Entered) -> Begun:
         """A run is durable, and so is its definition."""
-        resident, ready, _ = entered
+        resident, ready = entered.resident, entered.ready
         run = resident.run
         if ready.stored_for != run.tenant:
             ready.stored_for = run.tenant
             self._plans.is_durable(run.tenant, run.version)
-        return resident
+        return Begun(run.no, run.id, resident)
 
     def _check_callbacks(self, tenant: str, started: RunStarted) -> None:
         """Refuse a start whose final callbacks could never be signed, while the caller can still get the error."""
@@ -410,10 +410,6 @@ class Starts:
         if beside is not None:
             return self._plans.read_file(beside)
         return (await self.published(name, tenant))[0]
-
-
-def _begun(resident: ResidentRun) -> Begun:
-    return Begun(resident.run.no, resident.run.id, resident)
 
 
 def _check_labels(labels: Mapping[Any, Any], count: int) -> None:

@@ -22,8 +22,10 @@ class End(NamedTuple):
 
 def end_beat(status: str, took_ms: int) -> int:
     """The beat of a run that ended. Called for every run, so the ranges are computed in place."""
+    if took_ms <= 0:
+        return _ENDS_AT[status]
     if took_ms < 16:
-        return _ENDS_AT[status] + max(took_ms, 0)
+        return _ENDS_AT[status] + took_ms
     took_ms = min(took_ms, _TOOK_MS_MAX)
     power = took_ms.bit_length() - 1
     return _ENDS_AT[status] + 8 * (power - 2) + (took_ms >> (power - 3) & 7)

@@ -38,7 +38,8 @@ class Stream:
     """A standard stream of a command."""
 
     def __init__(self, under: TextIO, name: str, secrets: Secrets) -> None:
-        self._under, self._name, self._secrets = under, name, secrets
+        self._under, self._name = under, name
+        self._redacted = secrets.lines()  # a value may be written in pieces
 
     def write(self, text: str) -> int:
         if not _is_logging():  # a handler of `logging` writes here too; its line was heard already
@@ -47,7 +48,7 @@ class Stream:
         return self.pass_on(text)
 
     def pass_on(self, text: str) -> int:
-        self._under.write(self._secrets.redact(text) if self._secrets.are_known else text)
+        self._under.write(self._redacted(text))
         return len(text)
 
     def writelines(self, lines: Iterable[str]) -> None:

@@ -67,7 +67,9 @@ class Secrets:
         self._values: dict[str, None] = {}
         self._text: re.Pattern[str] | None = None  # all forms of all values; made when it is first needed
         self._json: re.Pattern[bytes] | None = None
-        self._beginnings: dict[str, list[str]] | None = None  # the same forms, by their first characters
+        self._beginnings: tuple[dict[str, list[str]], int] | None = (
+            None  # by their first characters; the longest
+        )
         self.are_known = False  # is there any value that must not be written?
         listed = (os.environ.get(name) for name in self._callback_env)
         environment = (value for name, value in os.environ.items() if name.startswith(VARIABLE))
@@ -165,15 +167,18 @@ class Secrets:
 
     def _beginning(self, text: str) -> int | None:
         """Where the end of a text begins that is the beginning of a value; short ones are not counted, see above."""
-        known = self._beginnings
-        if known is None:
-            known = {}
-            for form in self._forms():
+        found = self._beginnings
+        if found is None:
+            forms = self._forms()
+            known = dict[str, list[str]]()
+            for form in forms:
                 known.setdefault(form[:REDACTED_CHARS_MIN], []).append(form)
-            self._beginnings = known
-        for at in range(max(0, len(text) - TAIL_CHARS_MAX), len(text) - REDACTED_CHARS_MIN + 1):
-            forms = known.get(text[at : at + REDACTED_CHARS_MIN])
-            if forms is not None and any(form.startswith(text[at:]) for form in forms):
+            found = self._beginnings = known, max(map(len, forms), default=0)
+        known, longest = found
+        tail = min(longest, TAIL_CHARS_MAX)
+        for at in range(max(0, len(text) - tail), len(text) - REDACTED_CHARS_MIN + 1):
+            begun = known.get(text[at : at + REDACTED_CHARS_MIN])
+            if begun is not None and any(form.startswith(text[at:]) for form in begun):
                 return at
         return None
 

@@ -60,9 +60,9 @@ class Servers:
         link = self._link(server, settings)
         async with link.used():
             await link.started()
-            listed = await link.tools()
-            self._listed[server] = listed
-            if tool not in listed and not link.is_truncated:
+            is_missing = tool not in await link.tools() and await link.lacks(tool)
+            listed = self._listed[server] = await link.tools()
+            if is_missing:
                 raise RemoteFailure(f"the server {server} has no tool {tool!a}", "no_tool")
             try:
                 return _output(await link.call(tool, args, settings.timeout_secs), listed.get(tool))

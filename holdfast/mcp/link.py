@@ -132,7 +132,10 @@ class Link:
         return found
 
     async def lacks(self, tool: str) -> bool:
-        """Whether the server, asked again, no longer lists a tool: it may have been renamed since the connection was opened."""
+        """Whether the server, asked again, does not list a tool: tools come, go and are renamed while a connection is open. Of a
+        list that was not read to its end this is not known."""
+        if self.is_truncated:
+            return False
         self._tools = None
         try:
             return tool not in await self.tools() and not self.is_truncated

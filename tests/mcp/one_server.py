@@ -60,6 +60,12 @@ def forget(name: str) -> str:
 
 
 @server.tool()
+def offer(name: str) -> str:
+    server.add_tool(add, name=name)
+    return name
+
+
+@server.tool()
 def flood(size: int) -> str:
     return "x" * size
 

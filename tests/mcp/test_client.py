@@ -195,6 +195,13 @@ async def test_a_tool_that_is_renamed_while_the_connection_lives_is_no_tool(serv
     assert isinstance(await servers.call("one", "pid", {}, None), int)
 
 
+async def test_a_tool_that_a_server_adds_while_the_connection_lives_is_called(servers: Servers) -> None:
+    before = await servers.call("one", "pid", {}, None)
+    await servers.call("one", "offer", {"name": "plus"}, None)
+    assert await servers.call("one", "plus", {"a": 1, "b": 2}, None) == 3
+    assert await servers.call("one", "pid", {}, None) == before
+
+
 async def test_a_missing_tool_is_named_by_explain(tmp_path: Path) -> None:
     spec = {"name": "w", "steps": [{"id": "a", "kind": "tool_remote", "server": "one", "tool": "subtract"}]}
     registry = Registry(remote=Servers({"one": {"command": [sys.executable, PROGRAM]}}, Guard()))

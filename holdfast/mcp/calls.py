@@ -268,13 +268,14 @@ def failure(view: RunView) -> dict[str, Any]:
     }
 
 
-def following(view: RunView) -> str | None:
+def following(view: RunView, *, is_explained: bool = False) -> str | None:
     """What to call next; nothing after a run that has completed."""
     run = f'{{"run_id": "{view.run_id}"}}'
     if view.status == "completed":
         return None
     if view.status in TERMINAL:
-        return f"workflows_explain with {run} says why; workflows_rerun runs it again"
+        again = f"workflows_rerun with {run} runs it again"
+        return again if is_explained else f"workflows_explain with {run} says why; {again}"
     waits = asks(view)
     return _to_answer(view, waits[0]) if waits else f"call workflows_get_status with {run}"
 

@@ -123,7 +123,7 @@ async def explain(asked: Asked) -> Result:
             "progress": dict(view.progress),
             "failed_steps": failed[:50],
             "waits": asked.desk.calls.waits(asked.talk, view),
-            "next": following(view),
+            "next": following(view, is_explained=True),
         }
     )
 

@@ -23,6 +23,7 @@ from holdfast.mcp.calls import Calls
 from holdfast.mcp.offers import Catalogue
 from holdfast.mcp.sees import sees_of
 from holdfast.mcp.talk import Talk, invalid_params
+from holdfast.nearest import did_you_mean
 from holdfast.runtime.idempotency import Kept
 from holdfast.runtime.rights import Rights
 from holdfast.views.names import nearest
@@ -179,6 +180,13 @@ class Tool(msgspec.Struct, frozen=True):
         """The arguments of a call; raises InvalidRequest."""
         if (said := self.refusal(given)) is not None:
             raise InvalidRequest(said)
+        known = self.arguments.__struct_fields__
+        if (strange := next((name for name in given if name not in known), None)) is not None:
+            hint = did_you_mean(strange, known) or f"the arguments are {', '.join(sorted(known))}"
+            message = f"{self.name} has no argument {strange[:100]!a}"
+            raise InvalidRequest(
+                f"{message} ({hint})", [Problem("unknown_key", message, f"/{strange[:100]}", hint=hint)]
+            )
         try:
             return msgspec.convert(given, self.arguments)
         except msgspec.ValidationError as error:

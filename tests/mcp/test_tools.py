@@ -146,6 +146,22 @@ async def test_an_unknown_workflow_is_invalid_params_with_the_nearest_name(
     assert "did you mean" in answer.body["error"]["message"]
 
 
+async def test_an_argument_that_a_tool_does_not_have_is_named_with_the_one_that_was_meant(ask: Asker) -> None:
+    near = (await ask.tool("schedules_fire", {"schedule": "nightly"}))["structuredContent"]
+    assert near["message"] == "schedules_fire has no argument 'schedule' (did you mean schedule_id?)"
+    assert near["details"][0]["pointer"] == "/schedule"
+    far = (await ask.tool("schedules_fire", {"id": "nightly"}))["structuredContent"]
+    assert far["details"][0]["hint"] == "the arguments are cursor, max_tokens, payload, schedule_id"
+
+
+async def test_the_explanation_of_a_failed_run_does_not_lead_back_to_itself(ask: Asker) -> None:
+    failing = {"name": "x", "steps": [{"id": "a", "tool": "fail", "args": {"message": "broken"}}]}
+    failed = (await ask.tool("workflows_run", {"spec": failing}))["structuredContent"]
+    assert failed["next"].startswith("workflows_explain")
+    explained = (await ask.tool("workflows_explain", {"run_id": failed["run_id"]}))["structuredContent"]
+    assert explained["next"].startswith("workflows_rerun")
+
+
 async def test_an_argument_of_the_wrong_type_is_named(ask: Asker) -> None:
     result = await ask.tool("runs_list", {"limit": "many"})
     assert result["structuredContent"]["details"][0]["pointer"] == "/limit"

@@ -88,12 +88,13 @@ class Approvals:
         raise await self._was_answered(row, path)
 
     async def _meant(self, row: RunRow, path: str) -> list[WaitRow]:
-        waits = await self._store.waits_of_run(row.no, WAITS_SHOWN_MAX)
-        gates = [wait for wait in waits if wait.kind == "approval"]
-        meant = [gate for gate in gates if gate.path == path]
-        if not meant and is_text(path) and await self._store.wait_at(row.no, path, "approval") is None:
-            meant = [gate for gate in gates if split(gate.path)[1] == path]
-        return meant
+        if not is_text(path):
+            return []
+        gate = await self._store.wait_at(row.no, path, "approval")
+        if gate is not None:
+            return [gate] if gate.resolved_at is None else []
+        gates = await self._store.gates_named(row.no, path, WAITS_SHOWN_MAX)
+        return [gate for gate in gates if split(gate.path)[1] == path]
 
     async def _was_answered(self, row: RunRow, path: str) -> NotWaiting:
         over = await self._store.gate_decided(row.no, path) if is_text(path) else None

@@ -30,7 +30,7 @@ from holdfast.runtime.entries import KINDS
 from holdfast.signing import Capability, opened, sealed
 from holdfast.testing import TestEngine
 from holdfast.values import DEFAULT_TENANT, RunId, encode
-from holdfast.waits import callbacks, polling
+from holdfast.waits import approvals, callbacks, polling
 from tests.runtime.bench import opened as bench_opened
 from tests.runtime.manual import by_hand, clock, settled
 from tests.small_limits import with_limits
@@ -808,6 +808,29 @@ async def test_an_approval_is_answered_after_a_restart(engine: TestEngine) -> No
     await engine.restart()
     assert await engine.approve(run, "gate", by="Ada", reason="fine")
     assert await engine.finish(run) == {"approved": True, "reason": "fine", "by": "Ada", "form": None}
+
+
+BESIDE = """
+name: beside
+steps:
+  - id: p
+    kind: parallel
+    branches:
+      - [{id: w, kind: wait_event, signal_key: go}]
+      - [{id: gate, kind: approve}]
+      - [{id: last, kind: approve}]
+"""
+
+
+@pytest.mark.parametrize("given", ["p[2].last", "last"], ids=["path", "id"])
+async def test_an_approval_is_answered_however_many_other_waits_the_run_has(
+    engine: TestEngine, monkeypatch: pytest.MonkeyPatch, given: str
+) -> None:
+    monkeypatch.setattr(approvals, "WAITS_SHOWN_MAX", 1)
+    run = await engine.start(BESIDE)
+    assert await engine.approve(run, given)
+    with pytest.raises(NotWaiting, match="has already been approved"):
+        await engine.approve(run, "p[2].last")
 
 
 async def test_a_second_answer_is_told_what_was_decided(engine: TestEngine) -> None:

@@ -139,6 +139,7 @@ class WaitReads(Asking):
 
     waits_named = rows("waits_named", WaitRow)
     gate_decided = first("gate_decided", WaitRow)
+    gates_named = rows("gates_named", WaitRow)
     waits_of_run = rows("waits_of_run", WaitRow)
     first_waits = rows("first_waits", WaitRow)
     count_waits = value("count_waits", int)

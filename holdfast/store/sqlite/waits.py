@@ -29,6 +29,10 @@ class WaitReads(Asking):
         """A decided or expired approval, by its path or by the id of its step."""
         return next(iter(self._waits("gate_decided", no, path)), None)
 
+    async def gates_named(self, no: RunNo, step: str, limit: int) -> list[WaitRow]:
+        """The open approvals of a step inside others, oldest first."""
+        return self._waits("gates_named", no, step, limit)
+
     async def waits_of_run(self, no: RunNo, limit: int) -> list[WaitRow]:
         return self._waits("waits_of_run", no, limit)
 

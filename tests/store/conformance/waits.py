@@ -75,6 +75,26 @@ class WaitsConformance:
         assert await store.gate_decided(RunNo(1), "each[2].ok") is None
         assert await store.gate_decided(RunNo(2), "ok") is None
 
+    async def test_open_approvals_are_found_by_the_id_of_their_step_however_many_others_wait(
+        self, store: Store
+    ) -> None:
+        batch = started(1)
+        for path in ("each[0].no", "each[1].ok", "ok", "each[2].not_ok", "each[3].ok", "each[4].ok"):
+            wait = WaitOpened(DEFAULT_TENANT, "approval", "", RunNo(1), path, 0, Millis(T0), None, "null")
+            batch.opened_waits.append(wait)
+        call = WaitOpened(
+            DEFAULT_TENANT, "callback", "T1", RunNo(1), "each[5].ok", 1, Millis(T0), None, "null"
+        )
+        batch.opened_waits.append(call)
+        await commit(store, batch)
+        over = Batch()
+        over.closed_waits.append(WaitClosed(Millis(T0), "answered", RunNo(1), "each[3].ok", 0, "approval"))
+        await commit(store, over)
+        found = [gate.path for gate in await store.gates_named(RunNo(1), "ok", 2)]
+        assert found == ["each[1].ok", "each[4].ok"]
+        assert [gate.path for gate in await store.gates_named(RunNo(1), "ok", 1)] == ["each[1].ok"]
+        assert await store.gates_named(RunNo(2), "ok", 2) == []
+
     async def test_an_early_result_is_kept_until_it_is_taken_or_its_time_is_over(self, store: Store) -> None:
         await commit(store, early("T1", "first"))
         await commit(store, early("T1", "second"))

@@ -20,6 +20,12 @@ SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.d
   FROM wait w JOIN run r ON r.no = w.run WHERE w.run = ?1 AND w.kind = 'approval' AND w.resolved_at IS NOT NULL
    AND (w.path = ?2 OR substr(w.path, -length(?2) - 1) = '.' || ?2) ORDER BY w.path = ?2 DESC, w.pos DESC LIMIT 1;
 
+-- name: gates_named
+-- Open approvals whose path ends with that step, oldest first.
+SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
+  FROM wait w JOIN run r ON r.no = w.run WHERE w.run = ?1 AND w.kind = 'approval' AND w.resolved_at IS NULL
+   AND substr(w.path, -length(?2) - 1) = '.' || ?2 ORDER BY w.pos LIMIT ?3;
+
 -- name: waits_of_run
 SELECT r.no, r.id, w.path, w.attempt, w.kind, w.name, w.since, w.expires_at, w.detail, w.resolved_at, w.outcome
   FROM wait w JOIN run r ON r.no = w.run

@@ -223,3 +223,37 @@ def test_a_large_output_is_shown_by_its_beginning(server: Server, watched: Open)
     one.open(f"/ui/runs/{run_id}?step=make")
     one.by("show-all").click()
     one.until("document.querySelector('[data-testid=drawer]').textContent.includes('more characters')")
+
+
+def test_a_text_that_was_changed_survives_a_look_at_other_screens(server: Server, watched: Open) -> None:
+    one = watched(server)
+    page = one.open("/ui/workflows/bill?tab=edit")
+    shown = "document.querySelector('hf-editor').shadowRoot.querySelector('.cm-content').textContent"
+    one.until(f"{shown}.includes('name: bill')")
+    one.by("editor-text").focus()
+    page.keyboard.press("Control+Home")
+    page.keyboard.insert_text("# mine\n")
+    one.by("editor-discard").wait_for()
+    one.by("wtab-versions").click()
+    one.by("version-text-1").wait_for()
+    one.by("nav-runs").click()
+    one.by("runs-filter").wait_for()
+    page.go_back()
+    one.by("wtab-edit").click()
+    one.until(f"{shown}.startsWith('# mine')")
+    one.by("editor-discard").click()
+    one.until(f"{shown}.startsWith('name: bill')")
+    one.by("editor-discard").wait_for(state="detached")
+
+
+def test_a_text_published_under_another_name_leads_to_that_workflow(server: Server, watched: Open) -> None:
+    one = watched(server)
+    page = one.open("/ui/workflows/bill?tab=edit")
+    one.until("document.querySelector('hf-editor').shadowRoot.textContent.includes('name: bill')")
+    one.by("editor-text").focus()
+    page.keyboard.press("Control+a")
+    page.keyboard.insert_text("name: bill_two\nsteps:\n  - {id: a, tool: echo, args: {value: 1}}\n")
+    one.until("document.querySelector('[data-testid=validity]').textContent === 'Valid, changed'")
+    one.by("editor-publish").click()
+    page.wait_for_url("**/ui/workflows/bill_two?tab=edit")
+    assert server.ask("GET", "/workflows/bill_two")["number"] == 1

@@ -80,11 +80,14 @@ const faultOf = async (answer: Response): Promise<ApiError> => {
   }
 };
 
-export const away = (): ApiError =>
+// What was read is read again by itself; what a person sends is sent once.
+export const away = (isRead = true): ApiError =>
   new ApiError(
     0,
     "away",
-    "The server does not answer. It may be restarting; nothing is lost, and this page tries again by itself.",
+    isRead
+      ? "The server does not answer. It may be restarting; nothing is lost, and this page tries again by itself."
+      : "The server does not answer. It may be restarting; what you typed is still here: try again when it is back.",
   );
 
 export const ask = async <T>(method: string, path: string, asked: Asked = {}): Promise<T> => {
@@ -110,7 +113,7 @@ export const ask = async <T>(method: string, path: string, asked: Asked = {}): P
   } catch (error) {
     if ((error as Error).name === "AbortError") throw error;
     isAway.value = true;
-    throw away();
+    throw away(method === "GET");
   }
   isAway.value = false;
   if (answer.status === 401) needsKey.value = key === null ? "asked" : "refused";

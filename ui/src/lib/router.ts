@@ -11,16 +11,15 @@ const here = (): Place => ({ path: pathOf(location), query: new URLSearchParams(
 
 export const place = signal<Place>(here());
 
-// Asked before leaving a place with something unsaved; returns false to stay.
-let guard: (() => boolean) | null = null;
-export const askBeforeLeaving = (ask: (() => boolean) | null): void => {
-  guard = ask;
+// Whether closing the page would lose something that was typed.
+let isUnsaved = (): boolean => false;
+export const askBeforeClosing = (is: () => boolean): void => {
+  isUnsaved = is;
 };
 
 export const go = (to: string, how: "push" | "replace" = "push"): void => {
   const next = new URL(to.startsWith("/") ? prefix + to : to, location.href);
   if (next.origin !== location.origin) return;
-  if (next.pathname !== location.pathname && guard && !guard()) return;
   const isElsewhere = next.pathname !== location.pathname;
   if (next.href !== location.href) history[how === "push" ? "pushState" : "replaceState"](null, "", next);
   place.value = here();
@@ -54,7 +53,7 @@ export const startRouter = (): void => {
     place.value = here();
   });
   addEventListener("beforeunload", (event) => {
-    if (guard && !guard()) event.preventDefault();
+    if (isUnsaved()) event.preventDefault();
   });
   document.addEventListener("click", (event) => {
     const link = (event.target as Element | null)?.closest?.("a[href]") as HTMLAnchorElement | null;

@@ -3,6 +3,7 @@ import { signal } from "@preact/signals";
 import type { ComponentChildren, JSX } from "preact";
 import { useEffect, useId, useLayoutEffect, useRef, useState } from "preact/hooks";
 import type { ApiError } from "../api/client.ts";
+import { isForKey } from "../api/live.ts";
 import type { Loaded } from "../api/live.ts";
 import { SHAPES } from "../draw/svg.ts";
 import { useKeys } from "../lib/keys.ts";
@@ -212,7 +213,10 @@ export const say = (
     kind === "bad" ? 12_000 : 6000,
   );
 };
-export const sayError = (error: unknown): void => say((error as Error).message ?? String(error), "bad");
+// A refused key is not said here: the form that asks for another one says it.
+export const sayError = (error: unknown): void => {
+  if (!isForKey(error)) say((error as Error).message ?? String(error), "bad");
+};
 
 export const Said = (): JSX.Element => (
   <div class="said" role="status" aria-live="polite" data-testid="said">

@@ -6,12 +6,15 @@ import { ApiError, ask, may, post } from "../api/client.ts";
 import type { Plan, PlanBlock, Problem as Mistake, Release, Validation } from "../api/types.ts";
 import type { Editor } from "../editor/editor.ts";
 import { useKeys } from "../lib/keys.ts";
-import { askBeforeLeaving } from "../lib/router.ts";
+import { askBeforeClosing } from "../lib/router.ts";
 import { counted } from "../lib/time.ts";
 import { Button, Mark, Problem, say } from "../parts/basic.tsx";
 import { PlanGraph } from "./workflow.tsx";
 
 const PAUSE_MS = 250; // after the last key
+
+// Changed texts by the workflow they are for, so that a look at another screen loses none. "" is that of a new workflow.
+const kept = new Map<string, string>();
 
 // The nodes whose lines contain a mistake.
 const wrong = (block: PlanBlock, lines: number[], prefix = "", found = new Set<string>()): Set<string> => {
@@ -35,14 +38,15 @@ export const EditorPane = ({
 }): JSX.Element => {
   const host = useRef<HTMLDivElement>(null),
     editor = useRef<Editor | null>(null),
-    text = useRef(source),
+    text = useRef(kept.get(name ?? "") ?? source),
+    published = useRef(source),
     timer = useRef(0),
     asked = useRef(0);
   const plan = useSignal<Plan | null>(null),
     problems = useSignal<Mistake[]>([]),
     notes = useSignal<Mistake[]>([]),
     isValid = useSignal<boolean | null>(null),
-    isChanged = useSignal(false),
+    isChanged = useSignal(text.current !== source),
     isBusy = useSignal(""),
     fault = useSignal<ApiError | null>(null),
     notLoaded = useSignal(false),
@@ -67,9 +71,14 @@ export const EditorPane = ({
       if (mine === asked.current) fault.value = error as ApiError;
     }
   };
+  const keep = (next: string): void => {
+    isChanged.value = next !== published.current;
+    if (isChanged.value) kept.set(name ?? "", next);
+    else kept.delete(name ?? "");
+  };
   const typed = (next: string): void => {
     text.current = next;
-    isChanged.value = next !== source;
+    keep(next);
     clearTimeout(timer.current);
     timer.current = window.setTimeout(() => void check(), PAUSE_MS);
   };
@@ -78,7 +87,7 @@ export const EditorPane = ({
     void import("../editor/editor.ts")
       .then(async ({ mount }) => {
         if (isOver) return;
-        editor.current = mount(host.current!, source, typed, {
+        editor.current = mount(host.current!, text.current, typed, {
           label: `Definition of ${name ?? "a new workflow"}`,
           isReadOnly: !may("run"),
         });
@@ -100,14 +109,14 @@ export const EditorPane = ({
     };
   }, []);
   useEffect(() => {
-    askBeforeLeaving(
-      isChanged.value ? () => confirm("The text has changes that are not published. Leave it?") : null,
-    );
-    return () => askBeforeLeaving(null);
-  }, [isChanged.value]);
+    published.current = source;
+    keep(text.current);
+  }, [source]);
+  useEffect(() => askBeforeClosing(() => kept.size > 0), []);
 
   const publish = async (isDraft: boolean): Promise<void> => {
     isBusy.value = isDraft ? "draft" : "publish";
+    fault.value = null;
     try {
       const made = await ask<Release>("POST", `/workflows${isDraft ? "?draft=true" : ""}`, {
         text: text.current,
@@ -119,8 +128,8 @@ export const EditorPane = ({
           : `Published as ${made.name} #${made.number}.`,
       );
       if (!isDraft) {
-        isChanged.value = false;
-        askBeforeLeaving(null);
+        published.current = text.current;
+        keep(text.current);
         onPublished(made.name);
       }
     } catch (error) {
@@ -132,6 +141,7 @@ export const EditorPane = ({
   };
   const tryIt = async (): Promise<void> => {
     isBusy.value = "try";
+    fault.value = null;
     try {
       const made = await post<{ run_id: string }>("/runs", { spec: text.current, labels: { try: "yes" } });
       say("It runs.", "good", { to: `/ui/runs/${made.run_id}`, text: "Open the run" });
@@ -168,12 +178,18 @@ export const EditorPane = ({
           ) : (
             <>
               <Mark state={isValid.value ? "completed" : "failed"} />
-              {[isValid.value ? "Valid" : counted(count, "problem"), warned].filter(Boolean).join(", ")}
+              {[isValid.value ? "Valid" : counted(count, "problem"), warned, isChanged.value ? "changed" : ""]
+                .filter(Boolean)
+                .join(", ")}
             </>
           )}
-          {isChanged.value && <span class="dim">, changed</span>}
         </span>
         <span class="grow" />
+        {isChanged.value && (
+          <Button testid="editor-discard" kind="quiet" onClick={() => editor.current?.replace(source)}>
+            Discard changes
+          </Button>
+        )}
         {may("run") && (
           <>
             <Button

@@ -46,7 +46,7 @@ export const WorkflowScreen = ({ name }: { name: string }): JSX.Element =>
   name === "~new" ? (
     <EditorPane name={null} source={NEW} onPublished={(made) => go(`/ui/workflows/${e(made)}`)} />
   ) : (
-    <Known name={name} />
+    <Known key={name} name={name} />
   );
 
 const NEW =
@@ -140,7 +140,9 @@ const Known = ({ name }: { name: string }): JSX.Element => {
                   key={`${name} ${workflow.data!.version}`}
                   name={name}
                   source={source}
-                  onPublished={() => workflow.again()}
+                  onPublished={(made) =>
+                    made === name ? workflow.again() : go(`/ui/workflows/${e(made)}?tab=edit`)
+                  }
                 />
               ) : (
                 <About name={name} />

@@ -257,3 +257,21 @@ def test_a_text_published_under_another_name_leads_to_that_workflow(server: Serv
     one.by("editor-publish").click()
     page.wait_for_url("**/ui/workflows/bill_two?tab=edit")
     assert server.ask("GET", "/workflows/bill_two")["number"] == 1
+
+
+def test_a_key_that_may_only_read_is_offered_no_answer(own_server: Server, watched: Open) -> None:
+    own_server.key = KEY
+    own_server.start()
+    run_id = own_server.run("gate", until="waiting")
+    made = own_server.ask("POST", "/keys", {"name": "reader", "scopes": ["read"]})
+    one = watched(own_server)
+    one.expected = ["status of 401"]
+    page = one.open(f"/ui/runs/{run_id}")
+    one.by("key-input").fill(made["key"])
+    one.by("key-use").click()
+    one.by("sentence").wait_for()
+    page.wait_for_selector("[data-testid=actions]")
+    assert [one.by(name).count() for name in ("answer", "cancel")] == [0, 0]
+    one.by("nav-inbox").click()
+    one.until("document.querySelector('article').textContent.includes('lacks the scope approve')")
+    assert [one.by(name).count() for name in ("approve", "answer-form-carrier")] == [0, 0]

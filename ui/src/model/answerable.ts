@@ -1,12 +1,18 @@
 // The waits of a run that a person can answer. Pure.
-import type { Run, Waiting } from "../api/types.ts";
+import type { Run, Scope, Waiting } from "../api/types.ts";
 
-const KINDS: ReadonlySet<string> = new Set(["approval", "signal", "condition", "callback"]);
+// The scope that ends a wait of each kind.
+export const ANSWERED_BY: Readonly<Record<string, Scope>> = {
+  approval: "approve",
+  signal: "run",
+  condition: "run",
+  callback: "resume",
+};
 
 // As the list of all waits has them, except who has answered so far.
 export const answerable = (run: Run): Waiting[] =>
   run.waits
-    .filter((one) => KINDS.has(one.kind))
+    .filter((one) => one.kind in ANSWERED_BY)
     .map((wait) => {
       const { prompt, form, need } = wait.detail;
       return {

@@ -151,7 +151,7 @@ const Approval = ({ wait, isOver, isBusy, onGone }: Parts): JSX.Element => {
         </p>
       )}
       {of.length > 0 && <p class="dim small">May be answered by {of.join(", ")}.</p>}
-      {wait.form && (
+      {wait.form && mayAnswer && (
         <SchemaForm
           schema={wait.form}
           values={values.value}
@@ -210,9 +210,9 @@ const Approval = ({ wait, isOver, isBusy, onGone }: Parts): JSX.Element => {
         </>
       ) : (
         <p class="dim">
-          {wait.may_answer
-            ? "Your key lacks the scope approve."
-            : "This key's owner may not answer this approval."}
+          {may("approve")
+            ? "This key's owner may not answer this approval."
+            : "Your key lacks the scope approve."}
         </p>
       )}
       {link.value && <CopyLine text={link.value.url} testid="link-copy" />}

@@ -24,7 +24,7 @@ import { serverAddress } from "../lib/prefix.ts";
 import { go, place, setQuery } from "../lib/router.ts";
 import { shortId } from "../lib/text.ts";
 import { counted, grouped, now } from "../lib/time.ts";
-import { answerable } from "../model/answerable.ts";
+import { ANSWERED_BY, answerable } from "../model/answerable.ts";
 import { commands } from "../model/copy.ts";
 import { pastSentence } from "../model/past.ts";
 import { courseOf, momentOf } from "../model/replay.ts";
@@ -242,7 +242,7 @@ const Shown = ({ id, run, isGone, problem, course, explained, isLive, logs }: Sh
   };
   const isOver = !isOpen(run.status),
     mayRun = may("run") && !isGone;
-  const waitsForAnswer = answerable(run).length > 0;
+  const waitsForAnswer = answerable(run).some((one) => may(ANSWERED_BY[one.kind]!));
   const acts: Choice[] = [
     ...(isOver && mayRun
       ? [

@@ -2,7 +2,7 @@
 import { useSignal } from "@preact/signals";
 import type { JSX } from "preact";
 import { useCallback, useEffect, useRef } from "preact/hooks";
-import { get, keyed } from "../api/client.ts";
+import { get, keyed, may } from "../api/client.ts";
 import type { ApiError } from "../api/client.ts";
 import { isForKey, useEvents } from "../api/live.ts";
 import type { RunEvent, RunLine } from "../api/types.ts";
@@ -330,6 +330,8 @@ export const RunRows = ({
   );
 };
 
+const mayDo = (act: Act): boolean =>
+  may(act === "answer" ? "approve" : act === "signal" ? "run" : act === "resume" ? "resume" : "read");
 const ACTS: Partial<Record<Act, string>> = {
   answer: "Answer",
   signal: "Signal",
@@ -399,7 +401,7 @@ const Row = ({
             </span>
           )}
           <span class="grow" />
-          {why.act && (
+          {why.act && mayDo(why.act) && (
             <a
               class="button mini"
               href={why.act === "worker_help" ? "/ui/workers" : `/ui/inbox?run=${line.run_id}`}

@@ -207,3 +207,20 @@ def test_a_workflow_that_declares_no_inputs_takes_them_as_json(server: Server, w
     page.wait_for_url(re.compile("/ui/runs/[0-9a-f-]{36}"))
     run_id = page.url.rsplit("/", 1)[1]
     assert server.ask("GET", f"/runs/{run_id}")["inputs"] == {"a": 1}
+
+
+def test_large_inputs_are_not_said_to_be_the_same(server: Server, watched: Open) -> None:
+    spec = {
+        "name": "large",
+        "inputs": {"text": {"type": "string"}},
+        "steps": [{"id": "say", "tool": "echo", "args": {"value": 1}}],
+    }
+    first, second = (
+        str(server.ask("POST", "/runs", {"spec": spec, "inputs": {"text": "x" * 100_000 + end}})["run_id"])
+        for end in "ab"
+    )
+    one = watched(server)
+    one.open(f"/ui/compare/{first}/{second}")
+    one.until(
+        "document.querySelector('[data-testid=compare-sentence]').textContent.includes('inputs are too large to compare')"
+    )

@@ -6,7 +6,7 @@ import { matched } from "../src/lib/match.ts";
 import { safeHref } from "../src/lib/text.ts";
 import { ago, roughly, span, when } from "../src/lib/time.ts";
 import { commands } from "../src/model/copy.ts";
-import { changes, pairs } from "../src/model/diff.ts";
+import { changes, differ, isCut, pairs } from "../src/model/diff.ts";
 import { EMPTY } from "../src/model/filter.ts";
 import { needsOf, usualOf } from "../src/model/needs.ts";
 import { nameOf, parentOf, patternOf, plainOf, segments } from "../src/model/paths.ts";
@@ -197,5 +197,17 @@ test("values are copied as Python writes them", () => {
   assert.match(
     commands("http://h", false).signal("r", "paid", { ok: true, by: null, n: [1] }).python,
     /server\.signal\("r", "paid", \{"ok": True, "by": None, "n": \[1\]\}\)/,
+  );
+});
+
+test("large values differ by their beginnings and lengths, and are never said to be the same", () => {
+  const cut = (text: string, bytes: number) => ({ value: null, head: { text, bytes } });
+  assert.equal(differ(cut("[1,", 9000), cut("[1,", 9001)), true);
+  assert.equal(differ(cut("[1,", 9000), cut("[2,", 9000)), true);
+  assert.equal(differ(cut("[1,", 9000), { value: null, head: undefined }), true);
+  assert.equal(isCut(cut("[1,", 9000), { value: 1, head: undefined }), true);
+  assert.equal(
+    differ({ value: { a: 1, b: 2 }, head: undefined }, { value: { b: 2, a: 1 }, head: undefined }),
+    false,
   );
 });

@@ -1,5 +1,5 @@
 // How two runs, two values and two texts differ. Pure.
-import type { Json, Step } from "../api/types.ts";
+import type { Head, Json, Step } from "../api/types.ts";
 import { at } from "../lib/time.ts";
 
 export type Change = {
@@ -33,6 +33,14 @@ export const changes = (
   return found;
 };
 
+// Of a large value only the beginning is known, and its length.
+export type Known = { value: Json | undefined; head: Head | undefined };
+export const isCut = (a: Known, b: Known): boolean => Boolean(a.head || b.head);
+export const differ = (a: Known, b: Known): boolean =>
+  isCut(a, b)
+    ? a.head?.text !== b.head?.text || a.head?.bytes !== b.head?.bytes
+    : changes(a.value, b.value).length > 0;
+
 export type Pair = {
   path: string;
   a: Step | null;
@@ -65,8 +73,7 @@ export const pairs = (a: Step[], b: Step[]): Pair[] => {
       if (one.status !== two.status) what.push(`${one.status} → ${two.status}`);
       if (one.attempts !== two.attempts) what.push(`${one.attempts} → ${two.attempts} tries`);
       if (one.error?.message !== two.error?.message && two.error) what.push("other error");
-      if (JSON.stringify(one.output) !== JSON.stringify(two.output) || headText(one) !== headText(two))
-        what.push("other output");
+      if (differ(outputOf(one), outputOf(two))) what.push("other output");
       if (
         ratio !== null &&
         one.status === "completed" &&
@@ -79,4 +86,7 @@ export const pairs = (a: Step[], b: Step[]): Pair[] => {
     return { path, a: one, b: two, isDifferent: what.some((text) => !text.includes("×")), what, ratio };
   });
 };
-const headText = (step: Step): string => step.heads?.output?.text ?? "";
+export const outputOf = (step: Step | null): Known => ({
+  value: step?.output ?? undefined,
+  head: step?.heads?.output,
+});

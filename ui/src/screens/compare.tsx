@@ -8,8 +8,8 @@ import { useKeys } from "../lib/keys.ts";
 import { go } from "../lib/router.ts";
 import { cut, shortId } from "../lib/text.ts";
 import { at, counted, grouped, span } from "../lib/time.ts";
-import { changes, pairs } from "../model/diff.ts";
-import type { Change, Pair } from "../model/diff.ts";
+import { changes, differ, isCut, outputOf, pairs } from "../model/diff.ts";
+import type { Change, Known, Pair } from "../model/diff.ts";
 import { Ago, Button, Empty, LinkButton, Mark, Shown, State } from "../parts/basic.tsx";
 import { RerunDialog } from "./run_acts.tsx";
 
@@ -69,7 +69,7 @@ const Compared = ({ a, b, steps, isPart }: Both): JSX.Element => {
     isAll = useSignal(different.length === 0),
     isRerun = useSignal(false),
     shown = isAll.value ? all : different;
-  const inputs = changes(a.inputs, b.inputs),
+  const inputs = [inputsOf(a), inputsOf(b)] as const,
     pair = all.find((one) => one.path === chosen.value) ?? null;
   const move = (by: number): void => {
     const i = shown.findIndex((one) => one.path === chosen.value),
@@ -86,7 +86,7 @@ const Compared = ({ a, b, steps, isPart }: Both): JSX.Element => {
   return (
     <>
       <p style={{ marginBottom: "12px" }} data-testid="compare-sentence">
-        {sentenceOf(a, b, different, inputs)}
+        {sentenceOf(a, b, different)}
       </p>
       <div class="grid2" style={{ marginBottom: "16px" }}>
         <Card run={a} name="First" other={b} />
@@ -103,13 +103,13 @@ const Compared = ({ a, b, steps, isPart }: Both): JSX.Element => {
           }
         />
       </div>
-      {inputs.length > 0 && (
+      {differ(...inputs) && (
         <section class="card" style={{ marginBottom: "16px" }} aria-label="Inputs">
           <header>
             <h2>Inputs differ</h2>
           </header>
           <div class="in">
-            <Changes changes={inputs} />
+            <Difference a={inputs[0]} b={inputs[1]} />
           </div>
         </section>
       )}
@@ -211,7 +211,18 @@ const Compared = ({ a, b, steps, isPart }: Both): JSX.Element => {
   );
 };
 
-const sentenceOf = (a: Run, b: Run, different: Pair[], inputs: Change[]): string => {
+const inputsOf = (run: Run): Known => ({ value: run.inputs, head: run.heads?.inputs });
+const inputsSentence = (a: Known, b: Known): string => {
+  if (isCut(a, b))
+    return differ(a, b)
+      ? "The inputs differ."
+      : "The inputs are too large to compare here; they begin alike and are as long.";
+  const found = changes(a.value, b.value);
+  return found.length
+    ? `${counted(found.length, "input value")} ${found.length === 1 ? "differs" : "differ"}.`
+    : "The inputs are the same.";
+};
+const sentenceOf = (a: Run, b: Run, different: Pair[]): string => {
   const parts = [
     a.workflow !== b.workflow
       ? "They are runs of different workflows."
@@ -219,11 +230,7 @@ const sentenceOf = (a: Run, b: Run, different: Pair[], inputs: Change[]): string
         ? `The version differs (${a.number ? `#${a.number}` : "unpublished"} and ${b.number ? `#${b.number}` : "unpublished"}).`
         : "Both ran the same version.",
   ];
-  parts.push(
-    inputs.length
-      ? `${counted(inputs.length, "input value")} ${inputs.length === 1 ? "differs" : "differ"}.`
-      : "The inputs are the same.",
-  );
+  parts.push(inputsSentence(inputsOf(a), inputsOf(b)));
   const failed =
     different.find((one) => one.b?.status === "failed" && one.a?.status !== "failed") ??
     different.find((one) => one.a?.status === "failed" && one.b?.status !== "failed");
@@ -316,9 +323,20 @@ const Changes = ({ changes: all }: { changes: Change[] }): JSX.Element => (
   </div>
 );
 
+// What differs between two values, or the beginnings of large ones.
+const Difference = ({ a, b }: { a: Known; b: Known }): JSX.Element =>
+  isCut(a, b) ? (
+    <div class="diff">
+      <p class="small dim">large values, by their beginnings</p>
+      <div class="minus">− {a.head?.text ?? text(a.value)}</div>
+      <div class="plus">+ {b.head?.text ?? text(b.value)}</div>
+    </div>
+  ) : (
+    <Changes changes={changes(a.value, b.value)} />
+  );
+
 const PairView = ({ pair, a, b }: { pair: Pair; a: Run; b: Run }): JSX.Element => {
-  const output = changes(pair.a?.output ?? undefined, pair.b?.output ?? undefined),
-    heads = [pair.a?.heads?.output, pair.b?.heads?.output];
+  const output = [outputOf(pair.a), outputOf(pair.b)] as const;
   return (
     <section class="card answer" aria-label={`Step ${pair.path}`} data-testid="pair">
       <header>
@@ -352,19 +370,10 @@ const PairView = ({ pair, a, b }: { pair: Pair; a: Run; b: Run }): JSX.Element =
             </pre>
           </div>
         )}
-        {output.length > 0 && (
+        {differ(...output) && (
           <div>
             <h3>Output</h3>
-            <Changes changes={output} />
-          </div>
-        )}
-        {(heads[0] || heads[1]) && (
-          <div>
-            <h3>Output, its first 2 KiB</h3>
-            <div class="diff">
-              <div class="minus">− {heads[0]?.text ?? text(pair.a?.output)}</div>
-              <div class="plus">+ {heads[1]?.text ?? text(pair.b?.output)}</div>
-            </div>
+            <Difference a={output[0]} b={output[1]} />
           </div>
         )}
       </div>

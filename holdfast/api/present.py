@@ -76,10 +76,12 @@ def wait(one: Wait, links: list[types.ApprovalLink]) -> types.Wait:
 
 def _reason_of(view: RunView) -> str | None:
     """Why a run waits, if it is for something that a process or another run has to bring."""
-    kinds = sorted({wait.kind for wait in view.waits} & {"no_worker", "no_tool", "key"})
     if view.is_left:
         return types.LEFT_ALONE
-    return ", ".join(kinds) if view.status == "waiting" and kinds else None
+    if view.status != "waiting":
+        return None
+    kinds = sorted({wait.kind for wait in view.waits} & {"no_worker", "no_tool", "key"})
+    return ", ".join(kinds) or None
 
 
 def _reason_in_lists(line: RunSummary) -> str | None:

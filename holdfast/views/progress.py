@@ -66,10 +66,13 @@ class Progresses:
 
     async def of(self, no: RunNo, last: int, total: int) -> Progress:
         """Return the progress as of the row `last`, or a later one."""
-        read = self._known.setdefault(no, _Read())
-        self._known.move_to_end(no)
-        while len(self._known) > REMEMBERED_MAX:
-            self._known.popitem(last=False)
+        read = self._known.get(no)
+        if read is None:
+            read = self._known[no] = _Read()
+            if len(self._known) > REMEMBERED_MAX:
+                self._known.popitem(last=False)
+        else:
+            self._known.move_to_end(no)
         first = max(ROWS_READ_MAX, ROWS_PER_STEP * total)
         if read.seq == 0 and last >= LONG_ROWS:
             head = await stored_head(self._store, no) or await open_head(self._store, no)

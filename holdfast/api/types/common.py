@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import datetime
+from functools import lru_cache
 from typing import Annotated, Final, Literal
 
 import msgspec
@@ -17,6 +18,7 @@ PAGE_MAX: Final = limits.DEFAULTS.page_max
 PAGE: Final = 100
 WAIT_SECS_MAX: Final = limits.DEFAULTS.wait_secs_max
 RETRY_AFTER_SECS: Final = 1
+SECONDS_REMEMBERED: Final = 100
 NAME_CHARS_MAX: Final = 200
 ID_CHARS_MAX: Final = 255
 KEY_PATTERN: Final = "^[!-~]+$"  # of an Idempotency-Key
@@ -93,7 +95,12 @@ def fault_of(error: HoldfastError) -> Fault:
 
 def time_text(at: Millis) -> str:
     whole, part = divmod(at, 1000)
-    return f"{time.strftime('%Y-%m-%dT%H:%M:%S', time.gmtime(whole))}.{part:03d}Z"
+    return f"{_second_text(whole)}.{part:03d}Z"
+
+
+@lru_cache(SECONDS_REMEMBERED)  # the times of a run, and of runs in a list, are often of the same second
+def _second_text(whole: int) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(whole))
 
 
 def millis_of(at: datetime | None) -> Millis | None:

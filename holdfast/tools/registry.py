@@ -302,7 +302,13 @@ def _remote_tool(caller: RemoteCaller, server: str, name: str) -> Tool:
 def _tool_of(fn: Any) -> Tool:
     if not callable(fn):
         raise TypeError(f"{fn!r} is not a tool: pass functions, or decorate them with @tool")
-    return Tool(fn, getattr(fn, _NAME, None) or _name_of(fn), isolate=getattr(fn, _ISOLATION, None))
+    name = getattr(fn, _NAME, None) or _name_of(fn)
+    try:
+        return Tool(fn, name, isolate=getattr(fn, _ISOLATION, None))
+    except TypeError as error:
+        code = getattr(inspect.unwrap(fn), "__code__", None)
+        where = "" if code is None else f" ({code.co_filename}:{code.co_firstlineno})"
+        raise TypeError(f"{error}{where}") from None
 
 
 def _name_of(fn: Callable[..., Any]) -> str:

@@ -7,6 +7,7 @@ import datetime as dt
 import enum
 import functools
 import json
+import re
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
@@ -414,6 +415,15 @@ def test_a_generator_is_refused_at_registration() -> None:
     for fn in (items, later):
         with pytest.raises(TypeError, match="is a generator, and a step has one output"):
             Registry([fn])
+
+
+def test_what_is_wrong_with_a_tool_is_told_with_its_file_and_line() -> None:
+    def items() -> Any:
+        yield 1
+
+    place = f"{__file__}:{items.__code__.co_firstlineno}"
+    with pytest.raises(TypeError, match=rf"instead of yielding \({re.escape(place)}\)$"):
+        Registry([items])
 
 
 def test_a_text_is_no_tool() -> None:

@@ -236,6 +236,7 @@ class Fires(Deciding):
         refused: list[Firing] = []
         for portion in portions:
             errors = await self._starts.outcomes(portion.starts)
+            await asyncio.sleep(0)  # the steps of the last portion begin before the fires of all are noted
             refused += await self._outcomes(
                 (one, occasion, error) for (one, occasion), error in zip(portion.fires, errors, strict=True)
             )

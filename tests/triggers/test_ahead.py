@@ -152,6 +152,14 @@ async def test_all_runs_that_are_due_at_once_begin_before_one_of_them_ends(engin
     assert {run.status for run in await runs(engine)} == {"completed"}
 
 
+async def test_all_steps_begin_before_the_fires_are_counted(engine: TestEngine) -> None:
+    counted: list[int] = []
+    engine.fake_tool("work", side_effect=lambda **args: counted.append(opened.fires.run_counts.total()))
+    opened = await put(engine, *[cron(f"s{n}") for n in range(3 * PORTION)])
+    await engine.advance(seconds=41)
+    assert counted == [0] * 3 * PORTION
+
+
 async def test_a_run_that_is_cancelled_while_its_outcome_is_held_back_ends_as_cancelled(
     engine: TestEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -190,8 +190,11 @@ def test_the_journal_of_a_late_item_has_its_start_and_its_end(server: Server, wa
 def test_a_run_is_started_by_a_form_of_the_inputs(server: Server, watched: Open) -> None:
     one = watched(server)
     page = one.open("/ui/workflows/bill")
-    one.by("start").click()
-    one.by("start-amount").fill("33")
+    page.wait_for_selector("[data-testid=start]")
+    page.keyboard.press("n")
+    one.until("document.activeElement.dataset.testid === 'start-amount'")
+    page.keyboard.press("Control+a")
+    page.keyboard.type("33")
     one.by("start-yes").click()
     page.wait_for_url(re.compile("/ui/runs/[0-9a-f-]{36}"))
     run_id = page.url.rsplit("/", 1)[1]

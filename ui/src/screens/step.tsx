@@ -191,7 +191,9 @@ const StepDrawer = ({
     picked = useSignal<string | null>(null),
     tab = {
       get value() {
-        return picked.value ?? (isMany ? "items" : row?.status === "failed" ? "tries" : "output");
+        if (picked.value !== null || isMany) return picked.value ?? "items";
+        if (row?.status === "failed" || row?.status === "retrying") return "tries";
+        return row && row.to === null ? "input" : "output";
       },
       set value(next: string) {
         picked.value = next;

@@ -400,7 +400,10 @@ const StartForm = ({
     isBusy = useSignal(false),
     problem = useSignal<ApiError | null>(null),
     turn = useSignal(0),
-    labels = useSignal("");
+    labels = useSignal(""),
+    form = useRef<HTMLFormElement>(null);
+  // The dialog opened before the fields were known.
+  useEffect(() => form.current?.querySelector<HTMLElement>("input,select,textarea")?.focus(), []);
   const start = async (event: Event): Promise<void> => {
     event.preventDefault();
     isBusy.value = true;
@@ -423,7 +426,7 @@ const StartForm = ({
     }
   };
   return (
-    <form class="fields" onSubmit={(event) => void start(event)}>
+    <form class="fields" ref={form} onSubmit={(event) => void start(event)}>
       {last && Object.keys(last).length > 0 && (
         <div>
           <Button

@@ -85,7 +85,10 @@ class FileSource:
     async def _reading_runs(self) -> AsyncIterator[tuple[Queries, Callable[[Shown, RunRow], Shown]]]:
         """And a function that corrects the status of a run that nothing continues."""
         async with reading(self._settings) as store:
-            holder, epoch = holder_of(self.place), store.epoch_now()
+            holder = holder_of(self.place)
+            epoch = (
+                store.epoch_now() if holder else 0
+            )  # no process holds a database on a server, which has no epoch
             yield (
                 Queries(store, Plans(store, self._settings.template_env)),
                 partial(_as_driven, holder, epoch),

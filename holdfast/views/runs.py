@@ -397,10 +397,12 @@ class Queries:
     async def _explained(self, row: RunRow) -> Explanation:
         plan = await self._plans.of_version(row.tenant, row.version)
         if self._memory is None:
-            file: Any = self.store  # a store opened for reading is a file
-            return await why.explain(
-                self.store, row, plan, holder=holder_of(file.path), epoch=file.epoch_now()
-            )
+            file: Any = self.store
+            holder = holder_of(file.path)
+            epoch = (
+                file.epoch_now() if holder else 0
+            )  # no process holds a database on a server, which has no epoch
+            return await why.explain(self.store, row, plan, holder=holder, epoch=epoch)
         return await why.explain_live(self.store, self._memory, row, plan)
 
     # ---------------------------------------------------------------------------------------------- inside

@@ -29,14 +29,15 @@ class ManualClock:
     def __init__(self, seconds: float = 1_000.0) -> None:
         self.seconds = self._began = seconds
         self.wall_offset_ms = 0
-        self._read_at, self._passed_ms = seconds, 0  # the last reading: one turn of the loop makes many
+        self._read_at, self._read_ms = seconds, BEGAN  # the last reading: one turn of the loop makes many
         self._ids = 0
         self._uuid7: Callable[[Millis, bytes], RunId] | None = None
 
     def now(self) -> Millis:
         if self.seconds != self._read_at:
-            self._read_at, self._passed_ms = self.seconds, int((self.seconds - self._began) * 1000 + 1e-3)
-        return BEGAN + self._passed_ms + self.wall_offset_ms  # type: ignore[return-value]
+            self._read_at, passed = self.seconds, int((self.seconds - self._began) * 1000 + 1e-3)
+            self._read_ms = BEGAN + passed
+        return self._read_ms + self.wall_offset_ms  # type: ignore[return-value]
 
     def monotonic(self) -> float:
         return self.seconds

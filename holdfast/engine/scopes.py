@@ -163,7 +163,7 @@ def fill(draft: Draft, path: str) -> None:
     scope = draft.scope(path)
     if scope is None or ((draft.stopped or draft.run.stops) and draft.is_stopped(path)):
         return
-    node = draft.plan.node(path)
+    node = draft.plan.root.nodes.get(path) or draft.plan.node(path)
     assert isinstance(node, FanOut)
     if scope.next < scope.count and not (scope.failed and node.drains):
         if scope.open >= node.concurrency:

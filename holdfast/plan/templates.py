@@ -91,7 +91,16 @@ def render(template: Any, *, refers: bool = True, levels: int = 0) -> Render:
 
 
 def _joined(pieces: Sequence[bytes | Piece]) -> Piece:
-    return lambda view: b"".join([piece if isinstance(piece, bytes) else piece(view) for piece in pieces])
+    constant = [piece if isinstance(piece, bytes) else b"" for piece in pieces]
+    rendered = [(place, piece) for place, piece in enumerate(pieces) if not isinstance(piece, bytes)]
+
+    def join(view: View) -> bytes:
+        texts = constant.copy()
+        for place, piece in rendered:
+            texts[place] = piece(view)
+        return b"".join(texts)
+
+    return join
 
 
 def _counted(size: int, view: View) -> None:

@@ -49,14 +49,19 @@ def encode_row(event: Event, decisions: list[Decision]) -> tuple[str, list[tuple
 
 
 def plain_texts(way: Way, path: str) -> tuple[bytes, bytes, bytes]:
-    """Return the constant parts of the row of a plain step, which are made once per plan: around its output, time and the next inputs.
-    Where the run ends, nothing comes after the second."""
+    """Return the constant parts of the row of a plain step that took no time, which are made once per plan: around its output and the next
+    inputs. Where the run ends, nothing comes after the second."""
     head = b'[1,["step_succeeded",%b,1,' % _encode(path)
     if way.call is None:
-        way.texts = head, b',[]],[["finish","completed",null,null,false]]]', b""
+        way.texts = head, b',0,[]],[["finish","completed",null,null,false]]]', b""
     else:
-        way.texts = head, b',[]],[["start",%b,1,' % _encode(way.name), b",%d,false]]]" % way.keep
+        way.texts = head, b',0,[]],[["start",%b,1,' % _encode(way.name), b",%d,false]]]" % way.keep
     return way.texts
+
+
+def timed(middle: bytes, ran_ms: int) -> bytes:
+    """Return the second part for a step that took so long."""
+    return b",%d%b" % (ran_ms, middle.removeprefix(b",0"))
 
 
 def first_body(way: Way, given: msgspec.Raw, trigger: TriggeredBy | None, inputs: bytes) -> bytes:

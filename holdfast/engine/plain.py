@@ -12,7 +12,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast import limits
-from holdfast.engine.codec import PLAIN_BYTES_MAX, first_body, plain_texts
+from holdfast.engine.codec import PLAIN_BYTES_MAX, first_body, plain_texts, timed
 from holdfast.engine.decisions import COMPLETED, StartAttempt
 from holdfast.engine.draft import Draft
 from holdfast.engine.ends import BROKEN
@@ -99,7 +99,7 @@ def pass_on(plan: Plan, run: Run, way: Way, path: str, output: bytes, ran_ms: in
         except BROKEN:
             return None  # a failure
     head, middle, tail = way.texts or plain_texts(way, path)
-    text = b"".join((head, output, b",%d" % ran_ms if ran_ms else b",0", middle, inputs, tail))
+    text = b"".join((head, output, timed(middle, ran_ms) if ran_ms else middle, inputs, tail))
     body = text.decode()
     if '"$' in body or len(text) > PLAIN_BYTES_MAX:  # in text this is cheaper than in bytes
         return None  # there may be references, or what looks like one
@@ -118,7 +118,7 @@ def pass_on(plan: Plan, run: Run, way: Way, path: str, output: bytes, ran_ms: in
 def end(plan: Plan, run: Run, way: Way, path: str, output: bytes, ran_ms: int, at: Millis) -> str | None:
     """Apply the success of the only open call, after which the run ends. Return the body of the row, or None as above."""
     head, middle, _ = way.texts or plain_texts(way, path)
-    text = b"".join((head, output, b",%d" % ran_ms if ran_ms else b",0", middle))
+    text = b"".join((head, output, timed(middle, ran_ms) if ran_ms else middle))
     body = text.decode()
     if '"$' in body or len(text) > PLAIN_BYTES_MAX:
         return None

@@ -9,6 +9,7 @@ operators and what each of them takes. Must not know what a reference holds, or 
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -227,6 +228,8 @@ class _Reader(NamedTuple):
             near = (
                 self._compared(*next(iter(operands.items())))
                 if isinstance(operands, dict) and len(operands) == 1
+                else [operands[0], operands[1:]]
+                if word == "in" and isinstance(operands, list) and len(operands) > 2
                 else UNKNOWN
             )
             self.report.add("wrong_type", at, message, hint, near=near)
@@ -281,7 +284,10 @@ _JOINS = (
 )
 _BRACES = re.compile(r"\$?\{\{?\s*([^{}]*?)\s*\}\}?")
 _NEGATED = re.compile(r"(?:not\s+|!\s*)(?!not\s|!)(.+)", re.DOTALL)
-_INFIX = re.compile(r"(\S+?)\s*(==|!=|>=|<=|>|<|=|\beq\b|\bne\b|\bgt\b|\blt\b)\s*(.+)", re.DOTALL)
+_INFIX = re.compile(
+    r"(\S+?)(?:\s*(==|!=|>=|<=|>|<|=)\s*|\s+(eq|ne|gt|ge|lt|le|is\s+not|is|in)\s+)(.+)", re.DOTALL
+)
+_CONSTANTS: Final = {"true": True, "false": False, "none": None, "null": None}
 
 
 def comparison_of(text: str, refers: Refers = OF_GRAPHS) -> Any:
@@ -293,6 +299,8 @@ def comparison_of(text: str, refers: Refers = OF_GRAPHS) -> Any:
 
 
 def _meant(text: str, refers: Refers) -> Any:
+    if text.lower() in ("true", "false"):
+        return _CONSTANTS[text.lower()]
     for word, join in _JOINS:
         parts = join.split(text)
         if len(parts) > 1:
@@ -303,7 +311,8 @@ def _meant(text: str, refers: Refers) -> Any:
         return UNKNOWN if inner is UNKNOWN else {"not": inner}
     if (infix := _INFIX.fullmatch(text)) is None:
         return _place(text, refers)
-    left, operator, right = infix.groups()
+    left, sign, name, right = infix.groups()
+    operator = sign or re.sub(r"\s+", "_", name)
     compare = operator if operator in OPERATORS else foreign.ours("operator", operator, OPERATORS)
     place = _place(left, refers)
     return UNKNOWN if place is UNKNOWN else {compare: [place, _literal(right, refers)]}
@@ -315,8 +324,8 @@ def _place(text: str, refers: Refers) -> Any:
 
 def flow_text(condition: Any) -> str:
     """A condition as an author writes it in YAML."""
-    if isinstance(condition, str):
-        return condition
+    if isinstance(condition, str | bool):
+        return condition if isinstance(condition, str) else str(condition).lower()
     ((word, operands),) = condition.items()
     match word:
         case "not":
@@ -331,10 +340,12 @@ def flow_text(condition: Any) -> str:
 def _literal(text: str, refers: Refers) -> Any:
     if refers.begins(text):
         return text
-    try:
-        return decode(text.encode())
-    except ValueError:
-        return text.strip("'\"")
+    if text.lower() in _CONSTANTS:
+        return _CONSTANTS[text.lower()]
+    for plain in (text, text.replace("'", '"')):
+        with contextlib.suppress(ValueError):
+            return decode(plain.encode())
+    return text.strip("'\"")
 
 
 # ---------------------------------------------------------------------------------------------------- writing

@@ -63,7 +63,9 @@ def converted(value: Any, kinds: tuple[type[Any], ...], key: str) -> Any:
 
 
 def number_of(value: Any, key: str) -> Any:
-    """A number in the unit that the key ends with."""
+    """A number in the unit that the key ends with; of a duration in parts, as `{minutes: 5}`, their sum."""
+    if isinstance(value, dict) and value and value.keys() <= _UNIT_MS.keys():
+        value = " ".join(f"{amount}{unit}" for unit, amount in value.items())
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         return UNKNOWN
     if not isinstance(value, str):

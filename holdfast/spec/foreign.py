@@ -13,7 +13,7 @@ from typing import Any, Final
 _KEYS: Final[dict[str, str]] = {
     "name": "title workflow_name workflow flow flow_name",
     "description": "desc summary doc docs about comment comments note notes",
-    "inputs": "input parameters params arguments args variables vars input_schema",
+    "inputs": "input parameters params arguments args with variables vars input_schema",
     "steps": "step tasks task jobs actions stages do body children pipeline each run blocks sequence",
     "output": "outputs result results return returns",
     "id": "name key step step_id task_id uid ref label title step_name",
@@ -133,7 +133,7 @@ _TYPES: Final[dict[str, str]] = {
 
 _OPERATORS: Final[dict[str, str]] = {
     "eq": "== = equals equal is same",
-    "ne": "!= <> not_equals neq not_equal isnt",
+    "ne": "!= <> not_equals neq not_equal isnt is_not",
     "gt": "> greater greater_than more",
     "ge": ">= gte greater_or_equal at_least",
     "lt": "< less less_than",

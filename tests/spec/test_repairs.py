@@ -106,6 +106,17 @@ def test_the_patch_leads_from_the_given_data_to_the_repaired_data() -> None:
             "name: w\nsteps: [{id: a, tool: t, catch: [{id: b, tool: u}]}]\n",
             {"on_error": {"steps": [{"id": "b", "tool": "u"}]}},
         ),
+        (
+            "name: w\nsteps: [{id: a, tool: t, when: \"inputs.m in ['x', 'y'] and inputs.n is not None\"}]\n",
+            {"when": {"and": [{"in": ["$.inputs.m", ["x", "y"]]}, {"ne": ["$.inputs.n", None]}]}},
+        ),
+        (
+            "name: w\nsteps: [{id: a, tool: t, when: {in: [$.inputs.m, x, y]}}]\n",
+            {"when": {"in": ["$.inputs.m", ["x", "y"]]}},
+        ),
+        ("name: w\nsteps: [{id: a, tool: t, when: 'true'}]\n", {"when": True}),
+        ("name: w\nsteps: [{id: a, tool: t, timeout: {minutes: 1, seconds: 30}}]\n", {"timeout_secs": 90}),
+        ("name: w\nsteps: [{id: a, workflow: t, with: {x: 1}}]\n", {"inputs": {"x": 1}}),
         ("name: w\nsteps: [{id: a, tool: {name: t, args: {x: 1}}}]\n", {"tool": "t", "args": {"x": 1}}),
         (
             "name: w\nsteps: [{id: a, parallel: [{id: b, tool: u}]}]\n",

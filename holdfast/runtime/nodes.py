@@ -1,8 +1,9 @@
 """Other nodes on the same database: their expired leases, and their mail to runs of this node.
 
-    every `store.look_every` seconds, or on a hint: one look at the store, which also renews our lease. If it finds any:
+    every `store.look_every` seconds, or on a hint: one look at the store. If it finds any:
         expired leases ─► declare them · mail ─► take it · runs that are left or due ─► claim them · schedules, callbacks ─► send
     and wake readers and callers that wait for runs of other nodes
+    beside it, so that nothing which it finds can delay that: keep our lease
 
 What other nodes change of what is kept in memory here is reported by the store (`Store.on_change`). Mail to their runs is posted by runs.py. A database that one process locks has no other nodes (`look_every` is None): nothing is looked at, and no mail is posted.
 Does not know what an event means.
@@ -60,20 +61,34 @@ class Nodes(Service):
         self._store, self._committer, self._door, self._runs = store, committer, door, runs
         self._ownership, self._waiters, self._clock, self._left = ownership, waiters, clock, left
         self._hint = asyncio.Event()
-        self._looking: asyncio.Task[None] | None = None
+        self._at_work: list[asyncio.Task[None]] = []
 
     async def open(self, *, drive: bool) -> None:
         await self.take_mail()
         if self._store.look_every is not None:
             self._store.on_hint(self._hint.set)
-            self._looking = asyncio.get_running_loop().create_task(self._look(self._store.look_every))
+            loop, seconds = asyncio.get_running_loop(), self._store.look_every
+            self._at_work = [
+                loop.create_task(self._look(seconds)),
+                loop.create_task(self._keep_lease(seconds)),
+            ]
 
     async def restored(self) -> None:
         await self.take_mail()
 
     def abandon(self, error: Exception | None = None) -> None:
-        if self._looking is not None:
-            self._looking.cancel()
+        for task in self._at_work:
+            task.cancel()
+
+    async def _keep_lease(self, seconds: float) -> None:
+        while True:
+            try:
+                await self._store.keep_lease()
+            except NodeIsOver as error:
+                return self._committer.end(error)
+            except Unavailable as error:
+                log.warning("the lease of this node cannot be renewed now: %s", error)
+            await asyncio.sleep(seconds)
 
     async def _look(self, seconds: float) -> None:
         while True:

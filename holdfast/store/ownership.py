@@ -109,11 +109,13 @@ class Ownership(Protocol):
         """Call this when a poll finds that a node, this one or another, has changed things that are kept in memory."""
 
     async def look(self, now: Millis) -> Look:
-        """Prolong the lease of this node if a third of it has passed, and look for what other nodes have left. Raise NodeIsOver if
-        the lease has expired and another node has noticed."""
+        """Look for what other nodes have left. Raise NodeIsOver if the lease of this one has expired and another has noticed."""
 
     async def declare(self) -> None:
         """End the incarnations of nodes whose lease has expired: their runs can be claimed from now on."""
+
+    async def keep_lease(self) -> None:
+        """Prolong the lease of this node if a third of it has passed, as renew() does."""
 
     async def renew(self) -> None:
         """Prolong the lease of this node. Raise NodeIsOver if it has expired and another node has noticed."""

@@ -3,6 +3,7 @@ so the store of these tests says of some runs that another node has them."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,26 @@ async def test_a_node_that_shares_its_database_looks_for_mail_and_left_runs(tmp_
         await clock().advance(seconds=1.5)
         assert store.declared == 1
         assert await run.result() == 7
+
+
+@by_hand
+async def test_a_node_keeps_its_lease_while_a_look_takes_long(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, kept = Shared(tmp_path), list[int]()
+    store.look_every = 1.0
+
+    async def forever(now: Millis) -> Any:
+        await asyncio.Event().wait()
+
+    async def keep_lease() -> None:
+        kept.append(clock().now())
+
+    monkeypatch.setattr(store, "look", forever)
+    monkeypatch.setattr(store, "keep_lease", keep_lease)
+    async with opened(tmp_path, [], clock(), store=store):
+        await clock().advance(seconds=10)
+    assert len(kept) > 5
 
 
 @by_hand

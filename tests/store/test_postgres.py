@@ -514,6 +514,25 @@ async def test_a_node_whose_lease_expired_is_over_once_another_has_noticed(datab
     await quick.close()
 
 
+async def test_slow_reads_do_not_delay_the_renewal_of_a_lease(database: str, postgres_server: Server) -> None:
+    store = PostgresStore(database)
+    await store.open()
+    holder = await postgres_server.connect(database)
+    transaction = holder.transaction()
+    await transaction.start()
+    await holder.execute("LOCK TABLE log")
+    reads = [asyncio.create_task(store.log_lines(RunNo(1), 0, 9, path="a")) for _ in range(8)]
+    async with asyncio.timeout(60):
+        while not await holder.fetchval(WAITING):
+            await asyncio.sleep(0.01)
+    await store.renew()
+    assert not any(read.done() for read in reads)
+    await transaction.rollback()
+    await asyncio.gather(*reads)
+    await holder.close()
+    await store.close()
+
+
 async def test_a_duration_is_counted_in_the_same_range_as_on_sqlite(
     postgres_server: Server, database: str
 ) -> None:

@@ -103,6 +103,9 @@ class Asking:
     def __init__(self) -> None:
         self._sql = statements("postgres")
         self._pool: Any = None
+        self._places = asyncio.Semaphore(
+            READERS_MAX - 1
+        )  # one connection is left to the lease, however slow the reads are
 
     async def _ask(self, name: str, *args: Any) -> Sequence[Any]:
         """The rows of an answer."""
@@ -115,10 +118,14 @@ class Asking:
         if (connection := _still.get()) is not None:
             found: Sequence[Any] = await connection.fetch(self._sql[name], *args)
             return found
+        async with self._places:
+            return await self._answer(name, args, ANSWER_SECONDS)
+
+    async def _answer(self, name: str, args: Sequence[Any], seconds: float) -> Sequence[Any]:
         async with self._pool.acquire() as connection:
             try:
-                with answering_within(connection, ANSWER_SECONDS):
-                    found = await connection.fetch(self._sql[name], *args)
+                with answering_within(connection, seconds):
+                    found: Sequence[Any] = await connection.fetch(self._sql[name], *args)
             except asyncpg.InternalClientError:
                 connection.terminate()  # the pool would give it out again
                 raise
@@ -135,6 +142,7 @@ class Asking:
     async def still(self) -> AsyncIterator[None]:
         """What is read within is of one moment, however much is written meanwhile."""
         async with (
+            self._places,
             self._pool.acquire() as connection,
             connection.transaction(isolation="repeatable_read", readonly=True),
         ):

@@ -66,8 +66,6 @@ class OwnershipReads(Asking):
         self._watchers.setdefault(what, []).append(call)
 
     async def look(self, now: Millis) -> Look:
-        if time.monotonic() - self._renewed >= self.lease_ms / LEASE_MS * RENEW_SECONDS:
-            await self.renew()
         found = await self._first("look", self.epoch, now, *self.slots)
         if found is None or not found[0]:
             raise NodeIsOver(TAKEN_OVER)
@@ -85,14 +83,23 @@ class OwnershipReads(Asking):
         for call in self._watchers.get(what, ()):
             call()
 
+    @property
+    def _renew_seconds(self) -> float:
+        return self.lease_ms / LEASE_MS * RENEW_SECONDS
+
+    async def keep_lease(self) -> None:
+        if time.monotonic() - self._renewed >= self._renew_seconds:
+            await self.renew()
+
     async def renew(self) -> None:
-        """Prolong the lease."""
+        """Prolong the lease. A connection that does not answer soon is broken off: the next one may."""
         sent = time.monotonic()
-        now = await self._value("renew", self.epoch, self.lease_ms, self.clock.wall_ahead_ms)
-        if now is None:
+        asked = self.epoch, self.lease_ms, self.clock.wall_ahead_ms
+        found = await self._answer("renew", asked, self._renew_seconds)
+        if not found:
             raise NodeIsOver(TAKEN_OVER)
         self._lease_is_good(sent)
-        self.clock.measured(sent, now)
+        self.clock.measured(sent, found[0][0])
 
     def clock_offset_ms(self) -> int:
         return self.clock.offset_ms

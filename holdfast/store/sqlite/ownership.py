@@ -44,6 +44,9 @@ class OwnershipReads(Asking):
     async def declare(self) -> None:
         """Opening the file has ended every other incarnation."""
 
+    async def keep_lease(self) -> None:
+        await self.renew()
+
     async def renew(self) -> None:
         self._end_look()  # what another process wrote this very moment counts
         if self._ask("read_epoch").get != self.epoch:

@@ -50,10 +50,11 @@ def described(
 
 
 def _described(error: BaseException) -> tuple[str, str]:
+    name = type(error).__name__
     try:
-        message = str(error) or type(error).__name__
+        message = str(error) or name
     except Exception:
-        message = f"{type(error).__name__} (its message cannot be printed)"
+        message = f"{name} (its message cannot be printed)"
     message = message.encode("utf-8", "replace").decode()
     if isinstance(error, asyncio.CancelledError):
         return "cancelled", "the attempt was cancelled"
@@ -62,8 +63,8 @@ def _described(error: BaseException) -> tuple[str, str]:
     kind = _kind_of(error)
     if kind:
         return kind, message
-    if isinstance(error, LookupError | SystemExit | KeyboardInterrupt | AssertionError):
-        message = f"{type(error).__name__}: {message}"  # its text alone says almost nothing
+    if isinstance(error, LookupError | SystemExit | KeyboardInterrupt | AssertionError) and message != name:
+        message = f"{name}: {message}"  # its text alone says almost nothing
     if isinstance(error, TimeoutError) or "timeout" in message.lower():
         return "timeout", message
     return ("transient" if "transient" in message.lower() else "error"), message

@@ -16,7 +16,7 @@ import pydantic
 import pytest
 
 from holdfast.tools import results
-from holdfast.tools.failures import OutputTooLarge
+from holdfast.tools.failures import OutputTooLarge, described
 from holdfast.tools.registry import Tool
 from holdfast.values import NotJson
 
@@ -207,3 +207,16 @@ def test_a_large_result_names_the_place_of_what_has_no_json_form() -> None:
         result({"rows": [*range(299_999), {"x": {1}}]})
     with pytest.raises(NotJson, match=r"nan at \$\[200000\]"):
         result([*range(200_000), float("nan")])
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (AssertionError(), "AssertionError"),
+        (AssertionError("the list is empty"), "AssertionError: the list is empty"),
+        (KeyError("name"), "KeyError: 'name'"),
+        (ValueError(), "ValueError"),
+    ],
+)
+def test_an_exception_is_described_by_its_name_once(error: Exception, message: str) -> None:
+    assert described(error) == ("error", message)

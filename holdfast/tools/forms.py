@@ -47,7 +47,7 @@ def form_of(annotation: Any) -> Form:
     exact = _exact(annotation)
     if exact is not None:
         schema, words = _SCALARS[exact]
-        return Form(schema, {}, exact, _to_float if exact is float else _refuse(words), words)
+        return Form(schema, {}, exact, to_float if exact is float else _refuse(words), words)
     if _mentions_pydantic(annotation):
         return _pydantic_form(annotation)
     try:
@@ -94,7 +94,7 @@ def _refuse(words: str) -> Callable[[Any], Any]:
     return refuse
 
 
-def _to_float(value: Any) -> float:
+def to_float(value: Any) -> float:
     if type(value) is not int:
         raise Mismatch(f"expected float, got {kind_of(value)}")
     return float(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import collections.abc
 import functools
 import inspect
+import types
 import typing
 from collections.abc import Callable
 from typing import Any, Final, Literal, NamedTuple
@@ -16,7 +17,7 @@ import msgspec
 
 from holdfast.tools.context import Context
 from holdfast.tools.failures import ArgumentMismatch
-from holdfast.tools.forms import Form, Mismatch, form_of
+from holdfast.tools.forms import Form, Mismatch, form_of, to_float
 
 _ABSENT: Final = object()
 _NAMED: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
@@ -38,7 +39,6 @@ class Signature:
         "_checks",
         "_exact",
         "_fn",
-        "_has_names_only",
         "_others",
         "_required",
         "_takes_any",
@@ -52,8 +52,7 @@ class Signature:
         self._takes_any = False
         self.context: str | None = None
         checks: list[tuple[str, type | None, Callable[[Any], Any] | None, bool]] = []
-        parameters = _parameters(fn, tool)
-        for name, parameter, annotation in parameters:
+        for name, parameter, annotation in _parameters(fn, tool):
             if _is_context(annotation):
                 self._take_context(name, parameter)
             elif parameter.kind is inspect.Parameter.VAR_KEYWORD:
@@ -71,9 +70,6 @@ class Signature:
         exact = {name: kind for name, kind, _, _ in checks if kind not in (None, type(None))}
         self._exact = exact if len(exact) == len(checks) else None
         self._required = frozenset(name for name, _, _, required in checks if required)
-        self._has_names_only = any(
-            parameter.kind is inspect.Parameter.KEYWORD_ONLY for _, parameter, _ in parameters
-        )
 
     def bind(self, args: dict[str, Any]) -> dict[str, Any]:
         """Return the checked and converted arguments. The given mapping is not changed."""
@@ -87,17 +83,22 @@ class Signature:
 
     def decoder(self) -> Callable[[bytes | msgspec.Raw], msgspec.Struct] | None:
         """Return what decodes the text of arguments and checks them as it goes: a record of them in the order of the parameters. None
-        unless every parameter is required and of a type that decides. It refuses what `bind` refuses, and may refuse more."""
+        unless every parameter is required and of a type that decides, and the function takes them in that order. It refuses what
+        `bind` refuses, and may refuse more."""
         exact = self._exact
-        if exact is None or len(exact) != len(self._required) or self._takes_any or self.context is not None:
+        if exact is None or len(exact) != len(self._required) or self._takes_any:
             return None
-        if self._has_names_only:
+        if _in_order(self._fn) != tuple(exact) or self._may_keep_an_int():
             return None
         fields = [
             (f"_{place}", kind, msgspec.field(name=name)) for place, (name, kind) in enumerate(exact.items())
         ]
         form = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, gc=False)
         return msgspec.json.Decoder(form).decode
+
+    def _may_keep_an_int(self) -> bool:
+        """Whether a parameter is a `float | int`: a decoder of floats would convert its ints."""
+        return any(exact is float and convert is not to_float for _, exact, convert, _ in self._checks)
 
     def _converted(self, args: dict[str, Any]) -> dict[str, Any]:
         fit, bound = 0, args
@@ -227,6 +228,14 @@ class Signature:
             found["description"] = description
         definitions.update(self._others.definitions)
         return {**found, "$defs": definitions} if definitions else found
+
+
+def _in_order(fn: Callable[..., Any]) -> tuple[str, ...] | None:
+    """Return the parameters that a function takes by position. Unknown for other callables, and not those in the signature of a
+    decorated function: its wrapper may take all by name."""
+    if type(fn) is not types.FunctionType:
+        return None
+    return fn.__code__.co_varnames[: fn.__code__.co_argcount]
 
 
 def _parameters(fn: Callable[..., Any], tool: str) -> list[tuple[str, inspect.Parameter, Any]]:

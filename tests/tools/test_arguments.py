@@ -521,7 +521,24 @@ def with_context(a: int, context: Context) -> None: ...
 def with_a_date(a: int, at: dt.datetime) -> None: ...
 
 
-@pytest.mark.parametrize("fn", [named_only, with_default, with_more, with_context, with_a_date])
+Either = float | int  # what a user may write, though type checkers take it for `float`
+
+
+def with_either(a: Either, b: int) -> None: ...
+
+
+def by_name(fn: Any) -> Any:
+    @functools.wraps(fn)
+    def inner(**kwargs: Any) -> Any:
+        return fn(**kwargs)
+
+    return inner
+
+
+@pytest.mark.parametrize(
+    "fn",
+    [named_only, with_default, with_more, with_context, with_a_date, with_either, by_name(add), Adder(2)],
+)
 def test_arguments_that_types_do_not_decide_are_bound_one_by_one(fn: Callable[..., Any]) -> None:
     called = Tool(fn, "t")
     assert called.decode is not None

@@ -102,10 +102,14 @@ class Dispatch(Service):
         self.jobs = Jobs(door, workers, self.inputs, self.outcomes, self.secrets, self.contexts.listener)
         self.isolation = CrashIsolation(door, self._is_here)
         self._deadlines = Deadlines(clock, workers.pulse, self.attempts, self._time_out)
-        self._beginning = Beginning(
-            door,
-            registry,
-            workers,
+        self._beginning = self._make_beginning(may_start)
+        self._runner = self._make_runner(turn_seconds)
+
+    def _make_beginning(self, may_start: Callable[[], bool] | None) -> Beginning:
+        return Beginning(
+            self.door,
+            self.registry,
+            self.workers,
             self.inputs,
             self.outcomes,
             self.contexts,
@@ -118,16 +122,18 @@ class Dispatch(Service):
             again=self.start,
             perform=self._perform_apart,
         )
-        self._runner = Runner(
-            door,
+
+    def _make_runner(self, turn_seconds: float) -> Runner:
+        return Runner(
+            self.door,
             self.outcomes,
-            logs,
+            self.logs,
             self.secrets,
             self._beginning,
             self.queue,
             self.attempts,
             turn_seconds=turn_seconds,
-            monotonic=clock.monotonic,
+            monotonic=self._monotonic,
             room=self._room,
             spawn=self._task,
             answered=self._answered,

@@ -392,7 +392,8 @@ class PostgresStore(PostgresReads):
             state = await db.fetchrow(sql["is_alive"], self.epoch)
             if state is None or not state[0]:
                 return NodeIsOver(TAKEN_OVER)
-            if state[1] == sending.number and sending.unknown_since:
+            if state[1] == sending.number and sending.unknown_since and sending.retries:
+                sending.retries -= 1  # the next try reads back that it has landed
                 return None
             if state[1] != sending.number - 1:
                 return NodeIsOver("commits of this node are counted wrong; it can write nothing more")

@@ -95,7 +95,7 @@ class OwnershipReads(Asking):
         """Prolong the lease. A connection that does not answer soon is broken off: the next one may."""
         sent = time.monotonic()
         asked = self.epoch, self.lease_ms, self.clock.wall_ahead_ms
-        found = await self._answer("renew", asked, self._renew_seconds)
+        found = await self._answer("renew", asked, RENEW_SECONDS)
         if not found:
             raise NodeIsOver(TAKEN_OVER)
         self._lease_is_good(sent)

@@ -293,7 +293,6 @@ class PostgresStore(PostgresReads):
         with answering_within(self._db, COMMIT_SECONDS):
             if is_new:
                 await examine(self._db, self._address)  # a server that was put in the place of the other
-                await self._pool.expire_connections()  # readers follow
             await self._write(batch, sending)
 
     async def _write(self, batch: Batch, sending: Sending) -> None:

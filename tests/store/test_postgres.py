@@ -280,11 +280,11 @@ async def test_a_commit_that_reaches_the_server_twice_is_written_once(
 
 @pytest.fixture
 def impatience(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
-    """Called, it lets a store give a server up soon."""
+    """Called, it lets a store give a server up soon: a commit only once it has surely reached the server, however busy that is."""
 
     def give_up_soon() -> None:
         monkeypatch.setattr("holdfast.store.postgres.asking.ANSWER_SECONDS", 0.5)
-        monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_SECONDS", 0.5)
+        monkeypatch.setattr("holdfast.store.postgres.store.COMMIT_SECONDS", 3.0)
 
     return give_up_soon
 

@@ -22,7 +22,7 @@ from holdfast.spec import foreign
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.expr import ExprError, Member
 from holdfast.spec.patch import NO_PATCH, replace
-from holdfast.spec.problems import Report, Where, meant, quoted, type_name
+from holdfast.spec.problems import Report, Where, is_certain, meant, quoted, type_name
 from holdfast.spec.reference import ROOTS, Literal, Reference, is_reference, reference, reference_like
 from holdfast.values import canonical, decode
 
@@ -90,6 +90,8 @@ CONDITIONS: Final = (Compare, Exists, IsTrue, Always, Not, Every, Some)
 
 _WORD = re.compile(r"\$(\w+)")
 
+MEANT_CHARS_MAX: Final = 500  # of a text that may have been meant as a condition
+
 HOLE: Final = Always(False)  # stands in for a condition that cannot be read
 
 
@@ -110,10 +112,10 @@ def _begins_like_a_path(text: str) -> bool:
 
 def _path_like(value: Any) -> Any:
     """The JSONPath that a placeholder or a dotted name was meant to be, or UNKNOWN."""
-    if not isinstance(value, str) or len(value) > 500:
+    if not isinstance(value, str) or len(value) > MEANT_CHARS_MAX:
         return UNKNOWN
     inner = re.sub(r"^\$?\{\{?\s*|\s*\}?\}$", "", value.strip()).removeprefix("$")
-    return f"$.{inner}" if re.fullmatch(r"[\w-]+(\.[\w-]+|\[\d+\])*", inner) else UNKNOWN
+    return f"$.{inner}" if re.fullmatch(r"[^\W\d][\w-]*(\.[\w-]+|\[\d+\])*", inner) else UNKNOWN
 
 
 def _odd_operand(text: str) -> str:
@@ -197,13 +199,21 @@ class _Reader(NamedTuple):
         for known in COMPARE_WORDS:
             if word == known:
                 return self._comparison(known, operands, inside)
-        near = meant("operator", word, OPERATORS)
-        hint = did_you_mean(word, OPERATORS) or f"the operators are {', '.join(OPERATORS)}"
-        message = f"{self.who}unknown operator {quoted(word)}"
-        like = self.refers.like(word)
-        patch = replace(at, like) if near is UNKNOWN and like is not UNKNOWN else NO_PATCH
-        self.report.add("unknown_operator", inside, message, hint, of_key=True, near=near, patch=patch)
+        self._report_unknown(word, operands, at)
         return HOLE
+
+    def _report_unknown(self, word: str, operands: Any, at: Where) -> None:
+        near, hint = meant_operator(word), f"the operators are {', '.join(OPERATORS)}"
+        like: Any = UNKNOWN  # of the whole condition
+        if near is not UNKNOWN:
+            hint = f"did you mean {near}?"
+        elif (opposite := _negated_operator(word)) is not None:
+            hint, like = f'write {{"not": {{"{opposite}": …}}}}', {"not": {opposite: operands}}
+        elif operands is None:  # as YAML reads `{{ inputs.ok }}`
+            like = self.refers.like(word)
+        patch = NO_PATCH if like is UNKNOWN else replace(at, like)
+        message = f"{self.who}unknown operator {quoted(word)}"
+        self.report.add("unknown_operator", (*at, word), message, hint, of_key=True, near=near, patch=patch)
 
     def _parts(self, word: str, operands: Any, at: Where) -> tuple[Expr, ...]:
         if not isinstance(operands, list):
@@ -269,7 +279,8 @@ class _Reader(NamedTuple):
         except ExprError as error:
             problem = error
         near = comparison_of(text, self.refers)
-        near = self.refers.like(text) if near is UNKNOWN else near
+        if near is UNKNOWN and len(text) <= MEANT_CHARS_MAX and _PLACE.fullmatch(_without_braces(text)):
+            near = self.refers.like(text)
         self.report.add("invalid_reference", at, f"{self.who}{problem}", problem.hint, near=near)
         return None
 
@@ -287,15 +298,37 @@ _NEGATED = re.compile(r"(?:not\s+|!\s*)(?!not\s|!)(.+)", re.DOTALL)
 _INFIX = re.compile(
     r"(\S+?)(?:\s*(==|!=|>=|<=|>|<|=)\s*|\s+(eq|ne|gt|ge|lt|le|is\s+not|is|in)\s+)(.+)", re.DOTALL
 )
+# A reference without blanks or operators. What has them is read as a comparison, or not at all: a part of it means something else.
+_PLACE = re.compile(r"""(?:\$|\$?\.?[^\W\d][\w-]*)(?:\.[\w-]+|\[(?:\d+|'[^']*'|"[^"]*")\])*""")
+_QUOTED = re.compile(r"""'[^']*'|"[^"]*\"""")
+_NEGATION = re.compile(r"(?:not|!)[ _-]?(\w+)|n(in)", re.IGNORECASE)
 _CONSTANTS: Final = {"true": True, "false": False, "none": None, "null": None}
 
 
 def comparison_of(text: str, refers: Refers = OF_GRAPHS) -> Any:
     """The condition that a text such as `$shared.x > 3` means, or UNKNOWN; also UNKNOWN for a reference by itself."""
-    if len(text) > 500:
+    if len(text) > MEANT_CHARS_MAX:
         return UNKNOWN
-    found = _meant(_BRACES.sub(r"\1", text).strip(), refers)
+    found = _meant(_without_braces(text), refers)
     return UNKNOWN if isinstance(found, str) else found
+
+
+def meant_operator(word: str) -> Any:
+    """The operator that an unknown one certainly is: `ends_with` is almost `starts_with`, and means something else."""
+    near = meant("operator", word, OPERATORS)
+    is_foreign = foreign.ours("operator", word, OPERATORS) == near
+    return near if near is UNKNOWN or is_foreign or is_certain(word, near) else UNKNOWN
+
+
+def _negated_operator(word: str) -> str | None:
+    """The operator in one such as `not_in`."""
+    found = _NEGATION.fullmatch(word)
+    inner = (found[1] or found[2]).lower() if found else ""
+    return inner if inner in OPERATORS else foreign.ours("operator", inner, OPERATORS)
+
+
+def _without_braces(text: str) -> str:
+    return _BRACES.sub(r"\1", text).strip()
 
 
 def _meant(text: str, refers: Refers) -> Any:
@@ -314,11 +347,13 @@ def _meant(text: str, refers: Refers) -> Any:
     left, sign, name, right = infix.groups()
     operator = sign or re.sub(r"\s+", "_", name)
     compare = operator if operator in OPERATORS else foreign.ours("operator", operator, OPERATORS)
-    place = _place(left, refers)
-    return UNKNOWN if place is UNKNOWN else {compare: [place, _literal(right, refers)]}
+    operands = [_place(left, refers), _operand(right, refers)]
+    return UNKNOWN if UNKNOWN in operands else {compare: operands}
 
 
 def _place(text: str, refers: Refers) -> Any:
+    if not _PLACE.fullmatch(text):
+        return UNKNOWN
     return text if refers.begins(text) else refers.like(text)
 
 
@@ -337,15 +372,16 @@ def flow_text(condition: Any) -> str:
             return f"{{{word}: [{left}, {canonical(right).decode()}]}}"
 
 
-def _literal(text: str, refers: Refers) -> Any:
-    if refers.begins(text):
-        return text
+def _operand(text: str, refers: Refers) -> Any:
+    """The right side of a comparison: a literal, a word without quotation marks, or a reference."""
     if text.lower() in _CONSTANTS:
         return _CONSTANTS[text.lower()]
     for plain in (text, text.replace("'", '"')):
         with contextlib.suppress(ValueError):
             return decode(plain.encode())
-    return text.strip("'\"")
+    if _QUOTED.fullmatch(text):
+        return text[1:-1]
+    return text if re.fullmatch(r"[^\W\d][\w-]*", text) else _place(text, refers)
 
 
 # ---------------------------------------------------------------------------------------------------- writing

@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Collection
 from functools import cache
 from itertools import islice
-from typing import Any, Final, TypeVar
+from typing import Any, TypeVar
 
 from holdfast.nearest import did_you_mean, nearest
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.field_types import Table, make, read_table, required_in
 from holdfast.spec.flow_keys import FLOW_KEYS, FLOW_KINDS, GRAPH_KEYS, NODE_KEYS, edges_of
 from holdfast.spec.flow_nodes import FlowDefinition, FlowNode, Graph, NodeKind
+from holdfast.spec.foreign import NEXT_WORDS
 from holdfast.spec.patch import NO_PATCH, Patch, drop, put
 from holdfast.spec.problems import Fields, Report, Where, meant, quoted, type_name
 from holdfast.spec.read import PROBLEMS_MAX
@@ -142,21 +143,24 @@ def _expect_keys(fields: Fields, kind: NodeKind, table: Table, certain: bool) ->
             fields.report.add("misplaced_key", (*fields.at, key), message, hint, of_key=True)
 
 
-_NEXT: Final = ("next", "next_node", "transition", "transitions", "goto", "on_success")
-
-
 def _as_edges(fields: Fields, key: str) -> Patch:
     """The edges that a node names itself. Those of all nodes at once, so that the patches of several nodes agree."""
     *graph, _, _ = fields.at
     given = fields.report.given.at(tuple(graph))
-    if key not in _NEXT or not isinstance(given, dict):
+    if key not in NEXT_WORDS or not isinstance(given, dict) or not _names_one(fields.data[key]):
         return NO_PATCH
     edges = list(found) if isinstance(found := given.get("edges"), list) else []
     for name, node in given["nodes"].items():
-        for word in _NEXT if isinstance(node, dict) else ():
-            if isinstance(node.get(word), str | list | dict):
+        for word in NEXT_WORDS if isinstance(node, dict) else ():
+            if _names_one(node.get(word)):
                 edges += edges_of({name: node[word]})
     return (*put((*graph, "edges"), edges), *drop((*fields.at, key)))
+
+
+def _names_one(following: Any) -> bool:
+    """Whether at most one node follows each action: an edge has one end."""
+    targets = list(following.values()) if isinstance(following, dict) else [following]
+    return all(isinstance(one, str) or (isinstance(one, list) and len(one) == 1) for one in targets)
 
 
 def _named_after(fields: Fields, key: str) -> Any:

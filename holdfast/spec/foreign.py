@@ -28,7 +28,7 @@ _KEYS: Final[dict[str, str]] = {
     "concurrency": "max_concurrency max_parallel parallelism workers limit max_workers batch_size",
     "branches": "paths lanes",
     "on": "condition if expr when expression test check cond predicate switch",
-    "when": "if condition cond only_if run_if skip_unless",
+    "when": "if condition cond only_if run_if skip_unless unless skip_if run_unless",
     "on_error": "catch on_failure on_fail except rescue error_handler",
     "finally": "always ensure cleanup on_exit",
     "compensate": "undo rollback compensation revert",
@@ -166,6 +166,9 @@ _CHOICES: Final[dict[str, str]] = {
     "buffer_all": "queue_all",
 }
 
+# Keys of a node that name the node after it.
+NEXT_WORDS: Final = ("next", "next_node", "transition", "transitions", "goto")
+
 # What an edge of a graph leads to at the end of a run, in other systems.
 END_WORDS: Final = frozenset(
     {"end", "__end__", "stop", "done", "finish", "finished", "exit", "terminal", "null", "none"}
@@ -209,6 +212,10 @@ _NAMES: Final = frozenset({
 })  # fmt: skip
 
 
+def _plain(word: str) -> str:
+    return _CAMEL.sub("_", word.strip()).casefold().replace("-", "_")
+
+
 def vocabulary(what: str) -> Collection[str]:
     """All words of other systems that are known."""
     return _TABLES[what].keys()
@@ -220,16 +227,41 @@ def ours(
     """Our word for another system's, as far as it is allowed here, not taken, and fits the value. `what` names the table."""
     if not isinstance(word, str):
         return None
-    plain = _CAMEL.sub("_", word.strip()).casefold().replace("-", "_")
-    for name in _TABLES[what].get(plain, ()):
-        if name in allowed and name not in taken and _may_hold(name, value):
+    for name in _TABLES[what].get(_plain(word), ()):
+        if name in allowed and name not in taken and may_hold(name, value):
             return name
     return None
 
 
-def _may_hold(name: str, value: Any) -> bool:
+def may_hold(name: str, value: Any) -> bool:
     if value is None:
         return True
     if name in _LISTS:
         return isinstance(value, list | dict)
     return not (name in _NAMES and isinstance(value, list | dict))
+
+
+# Words that say what runs, whether, when or after what. A definition without them means something else.
+_ORDER: Final = frozenset({
+    "depends_on", "dependson", "depends", "dependencies", "needs", "requires", "after", "run_after", "upstream", "wait_for",
+})  # fmt: skip
+_NEGATIONS: Final = frozenset({"unless", "skip_if", "run_unless"})
+_TELLING: Final = frozenset({
+    *_ORDER, *NEXT_WORDS, "foreach", "parallel", "branch", "approve", "timer", "wait_event", "poll", "then", "on_success", "continue_on_error", "ignore_errors",
+    *(word for key in ("when", "on_error", "finally", "compensate") for word in (key, *_KEYS[key].split())),
+})  # fmt: skip
+
+
+def is_telling(word: str) -> bool:
+    """Whether a key of another system must not be left out: what runs would change."""
+    return _plain(word) in _TELLING
+
+
+def is_order(word: str) -> bool:
+    """Whether a key of another system names the steps that come before."""
+    return _plain(word) in _ORDER
+
+
+def is_negation(word: str) -> bool:
+    """Whether a step does not run if the condition in a key of another system is true."""
+    return _plain(word) in _NEGATIONS

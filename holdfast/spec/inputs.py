@@ -250,14 +250,22 @@ def _check_short_form(report: Report, rule: Any, at: Where, who: str) -> None:
     elif isinstance(rule, dict) and isinstance(rule.get("required"), bool):
         message = f"{who}required must be a list of names, not true or false"
         hint = "an input without a default is required; give it a default to make it optional"
-        report.add("wrong_type", (*at, "required"), message, hint, patch=_without_required(rule, at))
+        patch = _without(rule, "required", at, is_required=rule["required"])
+        report.add("wrong_type", (*at, "required"), message, hint, patch=patch)
         report.settle((*at, "required"))
+    elif isinstance(rule, dict) and isinstance(rule.get("optional"), bool):
+        hint = "give the input a default to make it optional"
+        patch = _without(rule, "optional", at, is_required=not rule["optional"])
+        report.add(
+            "unknown_key", (*at, "optional"), f'{who}unknown key "optional"', hint, of_key=True, patch=patch
+        )
+        report.settle((*at, "optional"))
 
 
-def _without_required(rule: dict[str, Any], at: Where) -> Patch:
+def _without(rule: dict[str, Any], word: str, at: Where, *, is_required: bool) -> Patch:
     """An input that is not required gets a default: null, which its type must allow then."""
-    other = {key: value for key, value in rule.items() if key != "required"}
-    if rule["required"] or "default" in rule:
+    other = {key: value for key, value in rule.items() if key != word}
+    if is_required or "default" in rule:
         return replace(at, other)
     types = _type_names(rule.get("type"))
     return replace(at, other | ({"type": [*types, "null"]} if types else {}) | {"default": None})

@@ -196,7 +196,7 @@ class Parts:
     def _keyword(self, keyword: str, value: Any, at: Where) -> None:
         holds = _KEYWORDS.get(keyword)
         if holds is None:
-            self._unknown(keyword, at)
+            self._unknown(keyword, value, at)
         elif holds == "schema":
             self._schema(value, at)
         elif holds == "a type":
@@ -209,9 +209,9 @@ class Parts:
         else:
             self._parts(keyword, value, at)
 
-    def _unknown(self, keyword: str, at: Where) -> None:
+    def _unknown(self, keyword: str, value: Any, at: Where) -> None:
         if not keyword.startswith("x-"):
-            near = meant("key", keyword, _KEYWORDS)
+            near = meant("key", keyword, _KEYWORDS, value)
             hint = did_you_mean(keyword, _KEYWORDS) or "a word of your own starts with x-"
             message = f"{self._who}unknown key {quoted(keyword)}"
             near = f"x-{keyword}" if near is UNKNOWN else near

@@ -59,19 +59,23 @@ _ENTRY: Final = re.compile(
 
 def _aligned(text: str) -> str:
     """Move a key or an entry of a list that is aligned with nothing to the nearest column where one may stand. A line that is deeper
-    than the one before is right if that one has no value; a block of text is left alone."""
+    than the one before is right if that one has no value. A block of text is left alone, and so are braces over several lines and a
+    line that is as near to one column as to another."""
     lines: list[str] = []
     columns: list[tuple[int, bool]] = []  # of the lists (True) and mappings that are open, from the outermost
-    may_open, block = True, -1
+    may_open, block, open_braces = True, -1, 0
     for line in text.split("\n"):
         found = _ENTRY.fullmatch(line)
-        if found is None or 0 <= block < len(found["blanks"]):
+        is_inside = open_braces > 0
+        open_braces = max(0, open_braces + len(re.findall(r"[{\[]", line)) - len(re.findall(r"[}\]]", line)))
+        if found is None or is_inside or 0 <= block < len(found["blanks"]):
             lines.append(line)
             continue
         at, dashes, value = len(found["blanks"]), found["dashes"], found["value"].strip()
         fitting = [column for column, is_list in columns if is_list == bool(dashes)]
         if fitting and at not in fitting and not (may_open and at >= columns[-1][0]):
-            at = min(fitting, key=lambda column: abs(column - len(found["blanks"])))
+            first, *others = sorted(fitting, key=lambda column: abs(column - len(found["blanks"])))
+            at = at if others and at - first == others[0] - at else first
         columns = [one for one in columns if one[0] < at]
         columns += [(at + nth, True) for nth, letter in enumerate(dashes) if letter == "-"]
         columns += [(at + len(dashes), False)] if found["key"] else []
@@ -95,14 +99,19 @@ def _braces_quoted(text: str) -> str:
     )
 
 
-_RESERVED: Final = re.compile(r"(?P<before>[:,\[]\s+|\[)(?P<value>[@`%][^,\]}\n]*)")
+_IN_BRACES: Final = re.compile(r"^ *(?:- +)*(?:[\w.$-]+: +)?[{\[].*", re.MULTILINE)
+_RESERVED: Final = re.compile(
+    r"""(?P<quoted>"[^"\n]*"|'[^'\n]*')|(?P<before>[:,\[]\s+|\[)(?P<value>[@`%][^,\]}\n]*)"""
+)
 
 
 def _reserved_quoted(text: str) -> str:
     """Quote values in braces and brackets whose first character YAML reserves."""
-    return _RESERVED.sub(
-        lambda found: found["before"] + json.dumps(found["value"].strip(), ensure_ascii=False), text
-    )
+
+    def quoted(found: re.Match[str]) -> str:
+        return found["quoted"] or found["before"] + json.dumps(found["value"].strip(), ensure_ascii=False)
+
+    return _IN_BRACES.sub(lambda line: _RESERVED.sub(quoted, line[0]), text)
 
 
 def _values_quoted(text: str) -> str:

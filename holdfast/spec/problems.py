@@ -21,6 +21,7 @@ from holdfast.values import written
 Where = tuple[Key, ...]
 
 NAMES_SHOWN_MAX: Final = 12  # in a hint
+ORDER_HINT: Final = "steps run in the order in which they are written, and nodes in that of the edges"
 PATCH_BYTES_MAX: Final = 256 * 1024  # for the patches of all problems of a definition together
 # Similarity above which a misspelt word is certain: `retires` can only mean `retries`. Of three letters, one is too much: `gte`.
 CERTAIN_LIKENESS: Final = 0.8
@@ -181,7 +182,8 @@ class Fields:
         guess = f"did you mean {word}?" if word else ""
         if not nearest(key, near):  # its place is more certain than its meaning in another system
             guess = (hint_of(key) if hint_of else "") or guess
-        hint = guess or f"known keys are {', '.join(sorted(near))}"
+        known = ORDER_HINT if foreign.is_order(key) else f"known keys are {', '.join(sorted(near))}"
+        hint = guess or known
         patch = elsewhere(key) if elsewhere and word is None else NO_PATCH
         message, at = f"{self.who}unknown key {quoted(key)}", (*self.at, key)
         meant_word = word or (UNKNOWN if certain else key)
@@ -220,13 +222,14 @@ class Fields:
         return value
 
 
-def meant(what: str, word: Any, known: Collection[str]) -> Any:
-    """The word that was meant by an unknown one, or UNKNOWN. `what` names the table of words (foreign.py)."""
+def meant(what: str, word: Any, known: Collection[str], value: Any = None) -> Any:
+    """The word that was meant by an unknown one, or UNKNOWN. `what` names the table of words (foreign.py), and `value` is that of a key."""
     if not isinstance(word, str):
         return UNKNOWN
-    found = _closest(word, known, foreign.ours(what, word, known))
-    if found is None and (near := nearest(word, foreign.vocabulary(what))) is not None:
-        found = foreign.ours(what, near, known)
+    found = _closest(word, known, foreign.ours(what, word, known, (), value))
+    near = nearest(word, foreign.vocabulary(what)) if found is None else None
+    if near is not None and is_certain(word, near):
+        found = foreign.ours(what, near, known, (), value)
     return found or UNKNOWN
 
 
@@ -235,8 +238,13 @@ def _closest(word: str, known: Collection[str], foreign_word: str | None) -> str
     near = nearest(word, known)
     if near is None or foreign_word is None:
         return near or foreign_word
-    is_certain = len(word) >= CERTAIN_CHARS_MIN and likeness(word, near) >= CERTAIN_LIKENESS
-    return near if is_certain else foreign_word
+    return near if is_certain(word, near) else foreign_word
+
+
+def is_certain(word: str, name: str) -> bool:
+    """Whether a word is so like a name that it can only be a misspelling of it."""
+    is_long = len(word) >= CERTAIN_CHARS_MIN or word.casefold() == name
+    return is_long and likeness(word, name) >= CERTAIN_LIKENESS
 
 
 def one_of(names: Collection[str]) -> str:

@@ -3,7 +3,8 @@
     problem (code, place) + what was probably meant + the data ──► patch, or nothing
 
 Knows the codes of problems and the form of a repair. The code that finds the problem passes the word or value that was meant.
-A repair is offered, never applied unasked. Where nothing better is known, it removes the part without a meaning.
+A repair is offered, never applied unasked. Where nothing better is known, it removes the part without a meaning, but no part
+that says what runs or when.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from functools import cached_property
 from itertools import count
 from typing import Any, Final, NamedTuple
 
+from holdfast.spec import foreign
 from holdfast.spec.conversions import UNKNOWN, in_unit_of, interval_text, unit_of
 from holdfast.spec.expr import ExprError, parse_jsonpath, parse_template
 from holdfast.spec.patch import NO_PATCH, Patch, Where, drop, put, rename, replace
@@ -29,6 +31,7 @@ class Source:
 
     def __init__(self, data: Any = UNKNOWN) -> None:
         self.data = data
+        self.declares_inputs = False  # does a repair declare the first inputs?
 
     @cached_property
     def ids(self) -> set[str]:
@@ -85,7 +88,7 @@ def patch_for(code: str, at: Where, near: Any, source: Source) -> Patch:
     wrong = Wrong(code, at, near, source)
     repair = _REPAIRS.get(code)
     patch = repair(wrong) if repair else NO_PATCH
-    return patch or _as_meant(wrong)
+    return patch if repair in (_unknown_key, _unknown_operator) else patch or _as_meant(wrong)
 
 
 def _as_meant(wrong: Wrong) -> Patch:
@@ -105,11 +108,18 @@ def _unknown_key(wrong: Wrong) -> Patch:
     old, new = wrong.key, wrong.near
     if new == old:
         return NO_PATCH
-    if new is UNKNOWN or wrong.parent.get(new) is not None:
+    is_known = new is not UNKNOWN and wrong.parent.get(new) is None
+    if foreign.is_telling(old) and not (is_known and _is_meant_by(new, wrong)):
+        return NO_PATCH if wrong.value and not _is_after_all(wrong) else drop(wrong.at)
+    if not is_known:
         return drop(wrong.at)
     value = _under(old, new, wrong.value)
     renamed = rename(wrong.at[:-1], old, new)
     return renamed if value == wrong.value else (*renamed, *replace((*wrong.at[:-1], new), value))
+
+
+def _unknown_operator(wrong: Wrong) -> Patch:
+    return NO_PATCH if wrong.near is UNKNOWN else _unknown_key(wrong)
 
 
 def _under(old: str, new: str, value: Any) -> Any:
@@ -118,6 +128,8 @@ def _under(old: str, new: str, value: Any) -> Any:
     if new == "max_retries" and isinstance(value, dict):
         attempts = value.get("max_attempts", value.get("attempts"))
         return attempts - 1 if isinstance(attempts, int) and attempts > 0 else value
+    if new == "when" and foreign.is_negation(old):
+        return {"not": value}
     if new == "retry" and is_count:
         return {"max_attempts": max(value, 0) + ("retr" in old)}
     if new == "max_attempts" and is_count and "retr" in old:
@@ -127,6 +139,28 @@ def _under(old: str, new: str, value: Any) -> Any:
     if new == "every" and is_count:
         return interval_text(in_unit_of(value, old if unit_of(old) else "secs", "every_ms"))
     return in_unit_of(value, old, new)
+
+
+def _is_meant_by(new: str, wrong: Wrong) -> bool:
+    """Whether a key may have the value under the new name. The action of a case leads to the node that it names only by an edge."""
+    if new != "action" or "nodes" not in wrong.at:
+        return foreign.may_hold(new, wrong.value)
+    place = wrong.at.index("nodes")
+    edges = wrong.source.at((*wrong.at[:place], "edges"))
+    wanted = {"from": wrong.at[place + 1], "action": wrong.value}
+    return isinstance(edges, list) and any(
+        isinstance(one, dict) and wanted.items() <= one.items() for one in edges
+    )
+
+
+def _is_after_all(wrong: Wrong) -> bool:
+    """Whether a top-level step comes after all the steps that it names, because of their order alone."""
+    if not foreign.is_order(wrong.key) or wrong.at[:-2] != ("steps",):
+        return False
+    names = wrong.value if isinstance(wrong.value, list) else [wrong.value]
+    steps = wrong.source.at(("steps",))[: wrong.at[1]]
+    before = {step["id"] for step in steps if isinstance(step, dict) and isinstance(step.get("id"), str)}
+    return all(isinstance(name, str) and name in before for name in names)
 
 
 def _drop(wrong: Wrong) -> Patch:
@@ -231,7 +265,6 @@ _PLACEHOLDER: Final = re.compile(r"\{\{(.*?)\}\}", re.DOTALL)
 _REFERENCE: Final = re.compile(
     r"""[^\W\d][\w-]*(?:\.[\w-]+|\[\s*[0-9]{1,15}\s*\]|\[\s*"[^"\\]*"\s*\]|\[\s*'[^'\\]*'\s*\])*"""
 )
-_COMPARISON: Final = re.compile(r"(\$[^=<>!]*?)\.(\w+)\.(\w+)\s*(==|!=|<=|>=|<|>)\s*(.+)", re.DOTALL)
 _HYPHENED: Final = re.compile(r"\.([A-Za-z_]\w*(?:-\w+)+)")
 
 
@@ -271,24 +304,15 @@ def _invalid_jsonpath(wrong: Wrong) -> Patch:
 
 
 def _paths_like(text: str) -> Iterator[str]:
-    inner = _PLACEHOLDER.search(text)
+    inner = _PLACEHOLDER.fullmatch(text)
     text = re.sub(r"^\$\{(.*)\}$", r"\1", inner[1] if inner else text).strip()
     path = text if text.startswith("$") else f"$.{text.lstrip('.')}"
     yield path
     path = _HYPHENED.sub(r"['\1']", path)
     yield path
-    compared = _COMPARISON.fullmatch(path)
-    if compared:
-        around, _, member, operator, operand = compared.groups()
-        quoted = (
-            operand.strip()
-            if re.fullmatch(r"""['"].*['"]|[-\d.]+|true|false|null""", operand.strip())
-            else f"'{operand.strip()}'"
-        )
-        yield f"{around}[?@.{member} {operator} {quoted}]"
-    found = re.match(r"\$(?:\.\w+|\['[^']*'\]|\[\d+\])+", path)
-    if found:
-        yield found[0]
+    # What follows the path is left out only if it says nothing: a comparison or a call is more than the path in it.
+    if (found := re.fullmatch(r"(\$(?:\.\w+|\['[^']*'\]|\[\d+\])+)[\s.\[\]]*", path)) is not None:
+        yield found[1]
 
 
 def _is_path(text: str) -> bool:
@@ -312,7 +336,7 @@ def _misplaced_secret(wrong: Wrong) -> Patch:
 
 _REPAIRS: Final[dict[str, Callable[[Wrong], Patch]]] = {
     "unknown_key": _unknown_key,
-    "unknown_operator": _unknown_key,
+    "unknown_operator": _unknown_operator,
     "unknown_argument": _unknown_key,
     "misplaced_key": _drop,
     "exclusive_keys": _drop,

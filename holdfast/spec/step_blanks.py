@@ -60,15 +60,20 @@ def nested_step(data: dict[str, Any], known: Collection[str]) -> tuple[str, dict
     and has its arguments, and `timer: {delay_ms: 5}` the kind and its keys."""
     for key, value in data.items():
         if key in _NAMED_CALLS:
-            if isinstance(value, dict) and isinstance(value.get("name"), str):
+            if isinstance(value, dict) and isinstance(value.get("name"), str) and _may_join(data, value):
                 return key, {**_without(data, key), key: value["name"], **_without(value, "name")}
         elif key in KINDS and key not in known and "kind" not in data:
             main = _ALONE.get(key)
-            if isinstance(value, dict):
+            if isinstance(value, dict) and _may_join(data, value):
                 return key, {**_without(data, key), "kind": key, **value}
             if main is not None and main not in data and isinstance(value, str | list):
                 return key, {**_without(data, key), "kind": key, main: value}
     return None
+
+
+def _may_join(data: dict[str, Any], inner: dict[str, Any]) -> bool:
+    """Whether nothing is lost: no key stands twice, and `workflow` holds no definition of its own."""
+    return not data.keys() & inner.keys() and ("steps" not in inner or "workflow" not in data)
 
 
 def _without(data: dict[str, Any], key: str) -> dict[str, Any]:

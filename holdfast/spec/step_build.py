@@ -124,7 +124,9 @@ def _read_step(report: Report, data: Any, at: Where) -> WorkflowStep:
         return _restated(report, (*at, name), f"unknown key {quoted(name)}", f"write `- id: {name}`", inner)
     if (found := nested_step(data, _keys_of_all())) is not None:
         name, inner = found
-        hint = "write `kind: …` and its keys" if name in inner.values() else f"write `{name}: {inner[name]}`"
+        hint = (
+            "write `kind: …` and its keys" if inner.get("kind") == name else f"write `{name}: {inner[name]}`"
+        )
         return _restated(report, (*at, name), f"{who}{name} must not hold other keys", hint, inner)
     kind, certain = _kind_of(fields)
     if kind is None:

@@ -8,11 +8,13 @@ from typing import Any, Final, NamedTuple
 from holdfast.spec.condition import COMPARE_WORDS, OF_STEPS, Expr, condition_from
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.field_types import Choice, Key, Mapped, Schema, Table, Text, Texts, Whole, object_schema
-from holdfast.spec.inputs import WHOLE_WORDS, declaration
+from holdfast.spec.inputs import WHOLE_WORDS, declaration, declared_inputs
 from holdfast.spec.jsonschema import keywords_schema
-from holdfast.spec.patch import drop, replace
+from holdfast.spec.patch import NO_PATCH, Patch, drop, replace
 from holdfast.spec.policy import NEVER_RETRIED, TIMEOUT_SECS_MAX, BackoffKind
 from holdfast.spec.problems import Fields, quoted
+from holdfast.spec.repairs import name_from, unique
+from holdfast.values import canonical
 
 LIFETIME_SECS_MAX: Final = 10 * TIMEOUT_SECS_MAX  # how long an output may be stored at most
 PATH: Final = Text(r"^\$")
@@ -25,16 +27,30 @@ class Items(NamedTuple):
         value = fields.data[key]
         if not isinstance(value, list):
             return PATH.read(fields, key)
-        name = f"{fields.data.get('id') or 'all'}_items"
-        message = f"{fields.who}{key} must be a path, not a list"
         hint = "declare an input with the list as its default, and name it: $.inputs.files"
-        rule = {"type": "array", "default": value}
-        patch = (
-            *declaration(fields.report.given.at(("inputs",)), name, rule),
-            *replace((*fields.at, key), f"$.inputs['{name}']"),
-        )
-        fields.wrong("wrong_type", key, message, hint, patch=patch)
+        patch = self._as_input(fields, key, value)
+        fields.wrong("wrong_type", key, f"{key} must be a path, not a list", hint, patch=patch)
         return None
+
+    def _as_input(self, fields: Fields, key: str, items: list[Any]) -> Patch:
+        """The patch that declares an input of a new name. A default is not rendered, so placeholders in it would be text."""
+        source = fields.report.given
+        declared = source.at(("inputs",))
+        if not isinstance(declared, dict):
+            # The next examination finds the inputs that one patch declares, so that another one does not replace them.
+            if source.declares_inputs or declared not in (UNKNOWN, None):
+                return NO_PATCH
+            source.declares_inputs = True
+        if b"{{" in canonical(items):
+            return NO_PATCH
+        name, taken = (
+            name_from(f"{fields.data.get('id') or 'all'}_items"),
+            source.ids | declared_inputs(declared),
+        )
+        name = unique(name, taken) if name in taken else name
+        source.ids.add(name)
+        rule = {"type": "array", "default": items}
+        return (*declaration(declared, name, rule), *replace((*fields.at, key), f"$.inputs['{name}']"))
 
     def schema(self) -> Schema:
         return PATH.schema()
@@ -43,6 +59,8 @@ class Items(NamedTuple):
 def steps_of(value: Any) -> Any:
     """The list of steps that a mapping was meant to be: one step, or steps by their ids; or UNKNOWN."""
     if not isinstance(value, dict):
+        return UNKNOWN
+    if _says_more(value):
         return UNKNOWN
     if isinstance(value.get("steps"), list) and "kind" not in value:
         inner: list[Any] = value["steps"]
@@ -56,13 +74,26 @@ def steps_of(value: Any) -> Any:
     ]
 
 
+def _says_more(value: Any) -> bool:
+    """Whether a mapping has a list of steps and says more of it, such as when they run."""
+    if not isinstance(value, dict) or not isinstance(value.get("steps"), list) or "kind" in value:
+        return False
+    return not value.keys() <= {"id", "name", "description", "steps"}
+
+
 class Steps(NamedTuple):
     """A list of steps. Only the type is checked here; the caller reads the steps."""
 
     low: int = 0
 
     def read(self, fields: Fields, key: str) -> list[Any] | None:
-        items: list[Any] | None = fields.get(key, list, "a list of steps", steps_of(fields.data.get(key)))
+        value = fields.data.get(key)
+        if _says_more(value):
+            message = f"{key} must be a list of steps, and has keys of its own beside it"
+            fields.wrong("wrong_type", key, message, "write the list of steps alone")
+            fields.report.cannot_read(value)
+            return None
+        items: list[Any] | None = fields.get(key, list, "a list of steps", steps_of(value))
         return items
 
     def schema(self) -> Schema:

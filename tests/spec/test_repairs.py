@@ -122,11 +122,104 @@ def test_the_patch_leads_from_the_given_data_to_the_repaired_data() -> None:
             "name: w\nsteps: [{id: a, parallel: [{id: b, tool: u}]}]\n",
             {"kind": "parallel", "steps": [{"id": "b", "tool": "u"}]},
         ),
+        (
+            "name: w\nsteps: [{id: a, tool: t, when: inputs.m < inputs.n}]\n",
+            {"when": {"lt": ["$.inputs.m", "$.inputs.n"]}},
+        ),
+        (
+            "name: w\nsteps: [{id: a, tool: t, when: {not_in: [$.inputs.m, [x]]}}]\n",
+            {"when": {"not": {"in": ["$.inputs.m", ["x"]]}}},
+        ),
+        (
+            "name: w\nsteps: [{id: a, tool: t, when: {nin: [$.inputs.m, [x]]}}]\n",
+            {"when": {"not": {"in": ["$.inputs.m", ["x"]]}}},
+        ),
+        ("name: w\nsteps: [{id: a, tool: t, unless: inputs.x}]\n", {"when": {"not": "$.inputs.x"}}),
+        ("name: w\nsteps: [{id: a, tool: t, depends_on: []}]\n", {"id": "a", "tool": "t"}),
     ],
 )
 def test_a_repair_keeps_what_was_meant(text: str, expected: dict[str, Any]) -> None:
     step = repair(examined(text)).data["steps"][0]
     assert expected.items() <= step.items()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "name: w\nsteps: [{id: a, kind: poll, tool: t, interval_ms: 5, until: $.progress >= 100}]\n",
+        "name: w\nsteps: [{id: a, kind: poll, tool: t, interval_ms: 5, until: $.job.progress >= 100}]\n",
+        "name: w\nsteps: [{id: a, kind: poll, tool: t, interval_ms: 5, until: \"{{ status }} == 'done'\"}]\n",
+        "name: w\nsteps: [{id: a, kind: branch, on: len($.inputs.n) > 3, then: [{id: b, tool: t}]}]\n",
+        "name: w\nsteps: [{id: a, tool: t, when: $.inputs.m contains 'x' and $.inputs.n}]\n",
+        "name: w\nsteps: [{id: a, tool: t, when: 'inputs.m > inputs.n + 1'}]\n",
+        "name: w\nsteps: [{id: a, tool: t, when: 1 < inputs.n < 5}]\n",
+        "name: w\nsteps: [{id: a, tool: t, when: 'inputs.n not in [1, 2]'}]\n",
+        "name: w\nsteps: [{id: a, tool: t, when: 'inputs.n === 3'}]\n",
+        "name: w\nsteps: [{id: a, tool: t, when: success()}]\n",
+        "name: w\nsteps: [{id: a, tool: t, when: {between: [$.inputs.n, 1, 5]}}]\n",
+        "name: w\nsteps: [{id: a, tool: t, when: {ends_with: [$.inputs.n, x]}}]\n",
+        "name: w\nsteps: [{id: a, tool: t, when: {is_empty: $.inputs.n}}]\n",
+        "name: w\nsteps: [{id: a, tool: t, depends_on: [b]}, {id: b, tool: t}]\n",
+        "name: w\nsteps: [{id: p, kind: parallel, steps: [{id: a, tool: t}, {id: b, tool: t, needs: a}]}]\n",
+        "name: w\nsteps: [{id: a, tool: t, on_failure: continue}]\n",
+        "name: w\nsteps: [{id: a, tool: t, continue_on_error: true}]\n",
+        "name: w\nsteps: [{id: a, workflow: {name: v, steps: [{id: b, tool: t}]}}]\n",
+        "name: w\nsteps: [{id: a, tool: {name: t, args: {x: 1}}, args: {y: 2}}]\n",
+        "name: w\nsteps: [{id: a, kind: branch, on: $.inputs.x, then: {when: $.inputs.y, steps: [{id: b, tool: t}]}}]\n",
+        "name: w\nsteps: [{id: a, kind: parallel, branches: [{when: $.inputs.y, steps: [{id: b, tool: t}]}]}]\n",
+        "name: w\nsteps: [{id: a, kind: foreach, items: ['{{ inputs.x }}'], steps: [{id: b, tool: t}]}]\n",
+        "name: f\nstart: a\nnodes: {a: {service: s, next: [b, c]}, b: {service: t}, c: {service: u}}\n",
+        "name: f\nstart: a\nnodes: {a: {service: s, on_success: b}, b: {service: t}}\n",
+        "name: f\nstart: a\nnodes: {a: {service: s, on_error: b}, b: {service: t}}\n",
+        "name: f\nstart: a\nnodes: {a: {service: s}, b: {service: t, depends_on: [a]}}\n",
+        "name: f\nstart: a\nnodes: {a: {kind: choice, choice_cases: [{expr: $shared.x, then: b}]}, b: {service: t}}\n",
+        "name: f\nstart: a\nnodes: {a: {kind: choice, choice_cases: [{action: b, expr: len(shared.x) > 3}]}}\n",
+        "name: f\nstart: a\nnodes: {a: {kind: choice, choice_cases: [{action: b, expr: ($shared.x or $shared.y) and $shared.z}]}}\n",
+    ],
+)
+def test_a_repair_that_would_change_what_runs_is_not_offered(text: str) -> None:
+    found = examined(text)
+    mended = repair(found)
+    assert mended.problems
+    assert mended.data == found.data
+
+
+def test_a_step_need_not_name_the_steps_before_it() -> None:
+    text = "name: w\nsteps: [{id: a, tool: t}, {id: b, tool: t}, {id: c, tool: t, depends_on: [a, b]}]\n"
+    assert repair(examined(text)).data["steps"][2] == {"id": "c", "tool": "t"}
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ("{type: string, optional: true}", {"type": ["string", "null"], "default": None}),
+        ("{type: string, optional: false}", {"type": "string"}),
+        ("{type: string, values: [x, y]}", {"type": "string", "enum": ["x", "y"]}),
+    ],
+)
+def test_words_of_other_systems_about_an_input_keep_their_meaning(
+    given: str, expected: dict[str, Any]
+) -> None:
+    text = f"name: w\ninputs: {{a: {given}}}\nsteps: [{{id: s, tool: t}}]\n"
+    assert repair(examined(text)).data["inputs"] == {"a": expected}
+
+
+def test_several_lists_of_items_become_inputs_of_their_own() -> None:
+    loops = ", ".join(
+        f"{{id: l{n}, kind: foreach, items: [{n}], steps: [{{id: s{n}, tool: t}}]}}" for n in (1, 2)
+    )
+    mended = repair(examined(f"name: w\nsteps: [{loops}]\n")).data
+    assert {name: rule["default"] for name, rule in mended["inputs"].items()} == {
+        "l1_items": [1],
+        "l2_items": [2],
+    }
+
+
+def test_a_list_of_items_replaces_no_other_input() -> None:
+    loop = "{id: l, kind: foreach, items: [1], steps: [{id: s, tool: t}]}"
+    mended = repair(examined(f"name: w\ninputs: {{l_items: {{type: string}}}}\nsteps: [{loop}]\n")).data
+    assert mended["inputs"]["l_items"] == {"type": "string"}
+    assert mended["steps"][0]["items"] == "$.inputs['l_items_2']"
 
 
 def test_a_list_of_items_becomes_the_default_of_an_input() -> None:
@@ -145,6 +238,23 @@ def test_nodes_that_name_the_next_become_edges() -> None:
 def test_lines_are_aligned_without_touching_blocks_of_text() -> None:
     text = "name: w\nsteps:\n  - id: a\n    description: |\n       x: 1\n         y: 2\n   tool: t\n"
     assert repair(examined(text)).data["steps"] == [{"id": "a", "description": "x: 1\n  y: 2\n", "tool": "t"}]
+
+
+def test_lines_are_aligned_without_touching_braces_over_several_lines() -> None:
+    text = "name: w\nsteps:\n  - id: a\n    args: {x: 1,\n  y: 2}\n   tool: t\n"
+    assert repair(examined(text)).data["steps"] == [{"id": "a", "args": {"x": 1, "y": 2}, "tool": "t"}]
+
+
+def test_a_line_that_could_be_aligned_in_two_ways_is_left_alone() -> None:
+    text = "name: w\nsteps:\n  - id: a\n    tool: t\n    args:\n      x: 1\n     y: 2\n"
+    assert repair(examined(text)).patch == ()
+
+
+def test_texts_with_commas_and_at_signs_keep_their_words() -> None:
+    text = 'name: w\ndescription: to @ada, @bob\nsteps: [{id: a, tool: t, args: {x: "mail: @ada, @bob", y: @cy}}]\n'
+    mended = repair(examined(text)).data
+    assert mended["description"] == "to @ada, @bob"
+    assert mended["steps"][0]["args"] == {"x": "mail: @ada, @bob", "y": "@cy"}
 
 
 def test_data_gets_the_same_patches_as_text() -> None:

@@ -86,9 +86,8 @@ class FileSource:
         """And a function that corrects the status of a run that nothing continues."""
         async with reading(self._settings) as store:
             holder = holder_of(self.place)
-            epoch = (
-                store.epoch_now() if holder else 0
-            )  # no process holds a database on a server, which has no epoch
+            # No process holds a database on a server, which has no epoch.
+            epoch = store.epoch_now() if holder else 0
             yield (
                 Queries(store, Plans(store, self._settings.template_env)),
                 partial(_as_driven, holder, epoch),

@@ -17,12 +17,10 @@ Entry = tuple[Order, str]  # and the path
 
 class Awaited:
     def __init__(self, run: Run) -> None:
-        self.conditions: dict[
-            str, None
-        ] = {}  # paths of steps that check the variables of the run, oldest first
-        self._signals: dict[
-            tuple[str, str | None], dict[str, Order]
-        ] = {}  # by name and correlation: path → order
+        # Paths of steps that check the variables of the run, oldest first.
+        self.conditions: dict[str, None] = {}
+        # By name and correlation: path → order.
+        self._signals: dict[tuple[str, str | None], dict[str, Order]] = {}
         self._next: Order = 0
         open_waits = [(path, step.wait) for path, step in run.steps.items() if step.wait is not None]
         for path, wait in sorted(open_waits, key=lambda item: item[1].since):

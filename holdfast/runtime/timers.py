@@ -22,9 +22,8 @@ SLEEP_SECONDS_MAX: Final = 1.0
 # The last part is therefore slept separately, in a turn that does nothing else.
 LAST_STRETCH_SECONDS: Final = 0.02
 STALE_ENTRIES: Final = 1_000
-WOKEN_AT_ONCE: Final = (
-    500  # timers that fire per turn; the next work of their runs starts before more runs are woken
-)
+# Timers that fire per turn; the next work of their runs starts before more runs are woken.
+WOKEN_AT_ONCE: Final = 500
 
 
 class Timers:

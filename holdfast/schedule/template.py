@@ -23,9 +23,8 @@ from holdfast.spec.placeholders import placeholders
 from holdfast.values import encode
 
 _MISSING: Final = object()
-TEXTS_MAX: Final = (
-    4_096  # that are kept with their placeholders found: those of schedules that fire again and again
-)
+# Texts that are kept with their placeholders found: those of schedules that fire again and again.
+TEXTS_MAX: Final = 4_096
 
 
 class Path(NamedTuple):
@@ -141,9 +140,8 @@ def _path(text: str) -> Path:
 
 def _member(value: Any, segment: str) -> Any:
     """A numeric segment is an index of a list, or a key of an object."""
-    if type(value) is dict or isinstance(
-        value, Mapping
-    ):  # the first settles nearly every case, at a tenth of the cost
+    # The first test settles nearly every case, at a tenth of the cost.
+    if type(value) is dict or isinstance(value, Mapping):
         return value.get(segment, _MISSING)
     if isinstance(value, list) and segment.isascii() and segment.isdigit() and len(segment) < 10:
         return value[int(segment)] if int(segment) < len(value) else _MISSING

@@ -67,9 +67,8 @@ class Secrets:
         self._values: dict[str, None] = {}
         self._text: re.Pattern[str] | None = None  # all forms of all values; made when it is first needed
         self._json: re.Pattern[bytes] | None = None
-        self._beginnings: tuple[dict[str, list[str]], int] | None = (
-            None  # by their first characters; the longest
-        )
+        # The same forms by their first characters, and the length of the longest.
+        self._beginnings: tuple[dict[str, list[str]], int] | None = None
         self.are_known = False  # is there any value that must not be written?
         listed = (os.environ.get(name) for name in self._callback_env)
         environment = (value for name, value in os.environ.items() if name.startswith(VARIABLE))

@@ -399,9 +399,8 @@ class Queries:
         if self._memory is None:
             file: Any = self.store
             holder = holder_of(file.path)
-            epoch = (
-                file.epoch_now() if holder else 0
-            )  # no process holds a database on a server, which has no epoch
+            # No process holds a database on a server, which has no epoch.
+            epoch = file.epoch_now() if holder else 0
             return await why.explain(self.store, row, plan, holder=holder, epoch=epoch)
         return await why.explain_live(self.store, self._memory, row, plan)
 

@@ -103,9 +103,8 @@ class Asking:
     def __init__(self) -> None:
         self._sql = statements("postgres")
         self._pool: Any = None
-        self._places = asyncio.Semaphore(
-            READERS_MAX - 1
-        )  # one connection is left to the lease, however slow the reads are
+        # One connection is left to the lease, however slow the reads are.
+        self._places = asyncio.Semaphore(READERS_MAX - 1)
 
     async def _ask(self, name: str, *args: Any) -> Sequence[Any]:
         """The rows of an answer."""

@@ -154,7 +154,21 @@ def _as_edges(fields: Fields, key: str) -> Patch:
         for word in NEXT_WORDS if isinstance(node, dict) else ():
             if _names_one(node.get(word)):
                 edges += edges_of({name: node[word]})
-    return (*put((*graph, "edges"), edges), *drop((*fields.at, key)))
+    return NO_PATCH if _disagree(edges) else (*put((*graph, "edges"), edges), *drop((*fields.at, key)))
+
+
+def _disagree(edges: list[Any]) -> bool:
+    """Whether two edges lead from one node by one action to different nodes."""
+    ends = dict[tuple[str, str], str]()
+    for edge in edges:
+        match edge:
+            case {"from": str() as source, "to": str() as target}:
+                by = str(edge.get("action") or "default")
+                if ends.setdefault((source, by), target) != target:
+                    return True
+            case _:
+                pass
+    return False
 
 
 def _names_one(following: Any) -> bool:

@@ -233,6 +233,11 @@ def ours(
     return None
 
 
+def is_key(word: str, allowed: Collection[str]) -> bool:
+    """Whether a word is one of these keys, or the word of another system for one."""
+    return word in allowed or ours("key", word, allowed) is not None
+
+
 def may_hold(name: str, value: Any) -> bool:
     if value is None:
         return True

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from pathlib import PurePath
 from typing import Any, Final
 
+from holdfast.spec import foreign
 from holdfast.spec.conversions import UNKNOWN
 from holdfast.spec.inputs import declared_inputs
 from holdfast.spec.patch import NO_PATCH, Patch, Where, put
@@ -63,12 +64,23 @@ def nested_step(data: dict[str, Any], known: Collection[str]) -> tuple[str, dict
             if isinstance(value, dict) and isinstance(value.get("name"), str) and _may_join(data, value):
                 return key, {**_without(data, key), key: value["name"], **_without(value, "name")}
         elif key in KINDS and key not in known and "kind" not in data:
-            main = _ALONE.get(key)
-            if isinstance(value, dict) and _may_join(data, value):
+            main = "branches" if key == "parallel" and _are_lists(value) else _ALONE.get(key)
+            has_keys = isinstance(value, dict) and any(foreign.is_key(name, known) for name in value)
+            if has_keys and _may_join(data, value):
                 return key, {**_without(data, key), "kind": key, **value}
-            if main is not None and main not in data and isinstance(value, str | list):
+            if (
+                main is not None
+                and main not in data
+                and (isinstance(value, str | list) or main == "branches")
+            ):
                 return key, {**_without(data, key), "kind": key, main: value}
     return None
+
+
+def _are_lists(value: Any) -> bool:
+    """Whether a value is branches, with names or without."""
+    branches = list(value.values()) if isinstance(value, dict) else value
+    return isinstance(branches, list) and branches != [] and all(isinstance(one, list) for one in branches)
 
 
 def _may_join(data: dict[str, Any], inner: dict[str, Any]) -> bool:

@@ -123,6 +123,14 @@ def test_the_patch_leads_from_the_given_data_to_the_repaired_data() -> None:
             {"kind": "parallel", "steps": [{"id": "b", "tool": "u"}]},
         ),
         (
+            "name: w\nsteps: [{id: a, parallel: {l: [{id: b, tool: u}], r: [{id: c, tool: v}]}}]\n",
+            {"kind": "parallel", "branches": [[{"id": "b", "tool": "u"}], [{"id": "c", "tool": "v"}]]},
+        ),
+        (
+            "name: w\nsteps: [{id: a, parallel: [[{id: b, tool: u}], [{id: c, tool: v}]]}]\n",
+            {"kind": "parallel", "branches": [[{"id": "b", "tool": "u"}], [{"id": "c", "tool": "v"}]]},
+        ),
+        (
             "name: w\nsteps: [{id: a, tool: t, when: inputs.m < inputs.n}]\n",
             {"when": {"lt": ["$.inputs.m", "$.inputs.n"]}},
         ),
@@ -169,6 +177,7 @@ def test_a_repair_keeps_what_was_meant(text: str, expected: dict[str, Any]) -> N
         "name: w\nsteps: [{id: a, kind: parallel, branches: [{when: $.inputs.y, steps: [{id: b, tool: t}]}]}]\n",
         "name: w\nsteps: [{id: a, kind: foreach, items: ['{{ inputs.x }}'], steps: [{id: b, tool: t}]}]\n",
         "name: f\nstart: a\nnodes: {a: {service: s, next: [b, c]}, b: {service: t}, c: {service: u}}\n",
+        "name: f\nstart: a\nnodes: {a: {service: s, next: b}, b: {service: t}, c: {service: u}}\nedges: [{from: a, to: c}]\n",
         "name: f\nstart: a\nnodes: {a: {service: s, on_success: b}, b: {service: t}}\n",
         "name: f\nstart: a\nnodes: {a: {service: s, on_error: b}, b: {service: t}}\n",
         "name: f\nstart: a\nnodes: {a: {service: s}, b: {service: t, depends_on: [a]}}\n",

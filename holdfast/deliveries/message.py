@@ -25,6 +25,7 @@ def text_of(view: RunView) -> bytes:
     too large, it is left out too. `omitted` names what was left out.
     """
     fields = {name.removesuffix("_text"): part for name, part in msgspec.structs.asdict(view).items()}
+    del fields["is_left"]  # says something of open runs alone
     sizes = {name: len(bytes(fields[name])) for name in ("inputs", "output")}
     left, omitted = composed.LIMIT - ENVELOPE_BYTES - sum(sizes.values()), list[str]()
     for name, size in sizes.items():

@@ -25,6 +25,8 @@ from holdfast.values import encode
 _MISSING: Final = object()
 # Texts that are kept with their placeholders found: those of schedules that fire again and again.
 TEXTS_MAX: Final = 4_096
+# A longer text is parsed at each fire: kept texts of any length could fill the memory.
+KEPT_CHARS_MAX: Final = 1_024
 
 
 class Path(NamedTuple):
@@ -77,7 +79,7 @@ class _Rendering:
                 return value
 
     def _filled(self, text: str) -> Any:
-        whole, pieces = _parsed(text)
+        whole, pieces = (parsed_once if len(text) <= KEPT_CHARS_MAX else _parsed)(text)
         if whole is None:
             return "".join(self._written(pieces))
         value = self._value(whole)
@@ -120,7 +122,6 @@ def too_large() -> LimitExceeded:
     return LimitExceeded("value_bytes_max", message)
 
 
-@lru_cache(TEXTS_MAX)
 def _parsed(text: str) -> Parsed:
     found = text.strip()
     if found.startswith("{{") and found.find("}}", 2) == len(found) - 2:
@@ -131,6 +132,9 @@ def _parsed(text: str) -> Parsed:
         pieces += (text[at:start], _path(path))
         at = end
     return Parsed(None, (*pieces, text[at:]))
+
+
+parsed_once = lru_cache(TEXTS_MAX)(_parsed)
 
 
 def _path(text: str) -> Path:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from holdfast.engine.events import TriggeredBy
 from holdfast.errors import LimitExceeded
+from holdfast.schedule import template
 from holdfast.schedule.template import Rendered, render
 from holdfast.spec.placeholders import NAMES
 from holdfast.triggers.starting import Occasion
@@ -124,3 +125,10 @@ def test_every_name_that_a_placeholder_may_have_is_filled_in() -> None:
     by = TriggeredBy("s", "cron", "x", Millis(0), False, "")
     occasion = Occasion("default", cron(), by, Millis(0))
     assert tuple(occasion.trigger) == NAMES
+
+
+def test_a_long_text_is_rendered_and_not_kept() -> None:
+    kept = template.parsed_once.cache_info().currsize
+    value = render("x" * template.KEPT_CHARS_MAX + "{{trigger.payload.n}}", TRIGGER).value
+    assert value == "x" * template.KEPT_CHARS_MAX + "5"
+    assert template.parsed_once.cache_info().currsize == kept
